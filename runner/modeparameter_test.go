@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,23 +18,60 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 )
 
+// modeParameter is the parameter with the mode of a customer's stack, on a server that is compatible with SSM.
+type modeParameter struct {
+	t      testing.TB
+	name   string
+	client *ssm.Client
+	env    []string // of an agent that reads the parameter
+}
+
+func newModeParameter(t testing.TB) modeParameter {
+	t.Helper()
+	endpoint, name := others.Endpoint(t), "/fairlead/"+rand.Text()+"/mode"
+	return modeParameter{t: t, name: name,
+		client: ssm.NewFromConfig(aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIACUSTOMER", "customer", "")}),
+		env: []string{"FAIRLEAD_MODE_PARAMETER=" + name, "AWS_ENDPOINT_URL_SSM=" + endpoint, "AWS_REGION=eu-central-1",
+			"AWS_ACCESS_KEY_ID=AKIARUNNER", "AWS_SECRET_ACCESS_KEY=runner"}}
+}
+
+func (p modeParameter) put(value string) {
+	p.t.Helper()
+	if _, err := p.client.PutParameter(p.t.Context(), &ssm.PutParameterInput{Name: &p.name, Value: &value, Type: types.ParameterTypeString, Overwrite: aws.Bool(true)}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// BenchmarkPauseByParameter measures the time from the customer's change of the parameter until the agent reports the new mode.
+// The agent reads the parameter every 4 s and gives up a request after 3 s, so the time on AWS is at most 7 s, the request that
+// reports it not counted.
+func BenchmarkPauseByParameter(b *testing.B) {
+	p := newModeParameter(b)
+	p.put("enabled")
+	s := plane.New(b, plane.Options{Heartbeat: time.Minute})
+	startAgent(b, s, "", append(p.env, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken())...)
+	s.Until("the agent is in session", func() bool { return s.LastBeat().Customer == nil && s.Asked(wire.ClaimJob) > 0 })
+	var all []time.Duration
+	for n := 0; b.Loop(); n++ {
+		mode := []string{"paused", "enabled"}[n%2]
+		p.put(mode)
+		start := time.Now()
+		s.Until("the heartbeat reports "+mode, func() bool { return (s.LastBeat().Customer != nil) == (mode == "paused") })
+		all = append(all, time.Since(start))
+	}
+	b.ReportMetric(median(all).Seconds(), "s-median")
+	b.ReportMetric(slices.Max(all).Seconds(), "s-max")
+}
+
 // The customer changes the parameter of the stack. The agent applies each change by itself: it needs
 // neither a restart nor the vendor. Without a readable parameter it starts no jobs. A job that runs
 // when the customer pauses the agent continues to its end.
 func TestModeParameterPausesARunningAgent(t *testing.T) {
-	endpoint := others.Endpoint(t)
-	name := "/fairlead/" + rand.Text() + "/mode"
-	client := ssm.NewFromConfig(aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIACUSTOMER", "customer", "")})
-	put := func(value string) {
-		t.Helper()
-		if _, err := client.PutParameter(t.Context(), &ssm.PutParameterInput{Name: &name, Value: &value, Type: types.ParameterTypeString, Overwrite: aws.Bool(true)}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p := newModeParameter(t)
+	put, name := p.put, p.name
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	gate := filepath.Join(t.TempDir(), "gate")
-	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_MODE_PARAMETER="+name, "AWS_ENDPOINT_URL_SSM="+endpoint, "AWS_REGION=eu-central-1",
-		"AWS_ACCESS_KEY_ID=AKIARUNNER", "AWS_SECRET_ACCESS_KEY=runner", "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken())
+	a := startAgent(t, s, "", append(p.env, "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken())...)
 	because := func(reason string) {
 		t.Helper()
 		s.Until("the heartbeat reports paused because "+reason, func() bool {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // customer is a customer's AWS account with secrets, on a server that is compatible with AWS.
@@ -197,4 +198,27 @@ func filesBelow(t *testing.T, folder string) map[string]string {
 		t.Fatal(err)
 	}
 	return files
+}
+
+// In a customer's stack the step runs in a task of its own. It reads the secret with the task's credentials: the agent passes on
+// the reference, and has no way to the store.
+func TestTaskReadsCustomersSecret(t *testing.T) {
+	c := newCustomer(t)
+	c.parameter(t, "/acme/in-a-task", "only-for-the-task")
+	cloud, env := tasksOf(t)
+	cloud.Environ = append(cloud.Environ, c.env...)
+	last := len(env) - 1
+	env[last] = strings.TrimSuffix(env[last], "}") + `, final: true, secrets: {web/var.password: "ssm:/acme/in-a-task"}}`
+	s := plane.New(t, plane.Options{})
+	startProgram(t, s, program.Build(t, "runner", "-tags=clusters"), "", env...)
+	ref := s.Push(map[string]string{"main.tf": "variable \"password\" {}\noutput \"hash\" { value = nonsensitive(sha256(var.password)) }"})
+	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "http", ref))))
+	job := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, plan))))
+	if got, want := string(job.Finish.Outputs["hash"].Value), fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256([]byte("only-for-the-task")))); got != want {
+		t.Errorf("the output is %s, want %s", got, want)
+	}
+	received := strings.Join(cloud.Received(), "\n")
+	if !strings.Contains(received, "ssm:/acme/in-a-task") || strings.Contains(received, "only-for-the-task") {
+		t.Errorf("AWS received:\n%s", received)
+	}
 }

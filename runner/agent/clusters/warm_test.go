@@ -280,3 +280,28 @@ func TestFirstJobFindsAWarmTask(t *testing.T) {
 	w.cloud.StartContainers()
 	w.succeeded(d)
 }
+
+// A warm task is started before its component is known. It gets the references to all secrets of the customer, and reads
+// those of its component once it has a job.
+func TestWarmTaskReadsTheSecretsOfItsJob(t *testing.T) {
+	w := newWorld(t)
+	for name, value := range map[string]string{"own": "of-the-component", "other": "of-another-one"} {
+		if err := os.WriteFile(filepath.Join(w.data, name), []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start(8, "FAIRLEAD_WARM_TASKS=1", fmt.Sprintf("FAIRLEAD_AGENT_CONFIG={runner_configuration: {type: aws-ecs, concurrency: 8, job: {%s}}, secrets: {a/OWN: %q, b/OTHER: %q}}",
+		w.job, "file:"+filepath.Join(w.data, "own"), "file:"+filepath.Join(w.data, "other")))
+	w.Until("a task for the first job", func() bool { return len(w.cloud.Pending()) == 1 })
+	w.cloud.StartContainers()
+	d := w.DeployOf("fairlead: v1\nname: shop\ncomponents:\n  a: {type: script, source: ./a}\n", map[string]string{
+		"a": w.PushOf("a", map[string]string{"run": "#!/bin/sh\ntest \"$OWN\" = of-the-component && test -z \"$OTHER\"\n"}).Digest}, wire.CreateDeploymentRequest{AutoApprove: true})
+	for !w.over(d) {
+		w.Until("the end of the deployment, or a task that starts", func() bool { return len(w.cloud.Pending()) > 0 || w.over(d) })
+		w.cloud.StartContainers()
+	}
+	w.succeeded(d)
+	if !slices.ContainsFunc(w.cloud.Received(), func(r string) bool { return strings.Contains(r, "wrm_") && strings.Contains(r, "a/OWN") }) {
+		t.Error("no warm task was started with the references")
+	}
+}

@@ -28,6 +28,7 @@ const (
 	MaxFileSize    = 1 << 20              // bytes of app.yaml, and of its canonical form
 	MaxComponents  = 40                   // components of one app
 	MaxInputs      = 200                  // inputs of one app
+	maxSecrets     = 20                   // secrets of one component; an agent's file holds as many
 	MaxVars        = 200                  // vars of one component
 	MaxDepth       = yamlnode.MaxDepth    // nesting of lists and maps
 	MaxProblems    = yamlnode.MaxProblems // problems that are reported at once
@@ -90,6 +91,9 @@ type Component struct {
 	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before this one. Components whose outputs appear in vars are added automatically."`
 	// Job is the size of the component's jobs. The zero Job is the size that the runner is configured for.
 	Job Job `json:"job,omitzero" alias:"size resources" doc:"The size of the component's jobs. If absent: the size that the runner is configured for."`
+	// Secrets holds the names of secrets that the customer gives to the component's jobs on its own runner. The names are
+	// sorted, without repetition.
+	Secrets []string `json:"secrets,omitempty" check:"secrets" doc:"Secrets that the customer gives to its runner, not to the control plane: var.NAME for a variable of the component, or the name of an environment variable. A job without one of them does not start."`
 	// Vars holds the values of the module's variables, by name.
 	Vars map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables inputs values with parameters" doc:"The module's variables: any value, with references such as ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
 }
@@ -189,6 +193,9 @@ func (a *App) Canonical() ([]byte, error) {
 		needs := slices.Clone(sorted.Components[i].DependsOn)
 		slices.Sort(needs)
 		sorted.Components[i].DependsOn = slices.Compact(needs)
+		secrets := slices.Clone(sorted.Components[i].Secrets)
+		slices.Sort(secrets)
+		sorted.Components[i].Secrets = slices.Compact(secrets)
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

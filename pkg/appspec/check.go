@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -166,6 +167,7 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 			needs[need] = place
 		}
 	}
+	checkSecrets(report, where, c)
 	if len(c.Vars) > MaxVars {
 		report(where+".vars", "too-many-vars", fmt.Sprintf("the component %s sets %d vars, %d are allowed", yamlnode.Quote(c.Name), len(c.Vars), MaxVars), "")
 	}
@@ -189,6 +191,28 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		})
 	}
 	return needs
+}
+
+var secretName = regexp.MustCompile(runnerspec.OwnSecretName)
+
+// checkSecrets checks the names of secrets that the customer gives to the component.
+func checkSecrets(report reporter, where string, c Component) {
+	if len(c.Secrets) > maxSecrets {
+		report(where+".secrets", "too-many-secrets", fmt.Sprintf("the component %s needs %d secrets of the customer, %d are allowed", yamlnode.Quote(c.Name), len(c.Secrets), maxSecrets), "")
+	}
+	for i, name := range c.Secrets {
+		place := fmt.Sprintf("%s.secrets.%d", where, i+1)
+		variable := runnerspec.SecretVariable(name)
+		_, set := c.Vars[variable]
+		switch {
+		case !secretName.MatchString(name):
+			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a secret", yamlnode.Quote(name)), "Use var.NAME for a variable of the component, or the name of an environment variable.")
+		case variable == "" && (component.Reserved(name) || strings.HasPrefix(strings.ToUpper(name), "FAIRLEAD_")):
+			report(place, "reserved-name", fmt.Sprintf("the environment variable %s is set by the runner itself", yamlnode.Quote(name)), "For a variable of the component, write var.NAME.")
+		case variable != "" && set:
+			report(place, "duplicate-name", fmt.Sprintf("the variable %s is in vars and in secrets", yamlnode.Quote(variable)), "Remove one of the two.")
+		}
+	}
 }
 
 func checkReference(report reporter, where string, c Component, ref Reference, inputs map[string]Input, components map[string]bool) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -139,10 +140,19 @@ func checkModules(app *App, modules map[string]module, report reporter) {
 						yamlnode.DidYouMean(name, "variables", declared))
 				}
 			}
+			secrets := map[string]bool{}
+			for i, secret := range c.Secrets {
+				name := runnerspec.SecretVariable(secret)
+				secrets[name] = true
+				if _, ok := m.variables[name]; name != "" && !ok {
+					report(fmt.Sprintf("%s.secrets.%d", where, i+1), "unknown-variable", fmt.Sprintf("the module of component %q has no variable %s", c.Name, yamlnode.Quote(name)),
+						yamlnode.DidYouMean(name, "variables", declared))
+				}
+			}
 			for _, name := range slices.Sorted(maps.Keys(m.variables)) {
-				if _, set := c.Vars[name]; m.variables[name] && !set {
+				if _, set := c.Vars[name]; m.variables[name] && !set && !secrets[name] {
 					report(where, "missing-variable", fmt.Sprintf("the module of component %q needs the variable %s", c.Name, yamlnode.Quote(name)),
-						"Set it under vars, or give it a default in the module.")
+						"Set it under vars, or give it a default in the module. If it is a secret of the customer, list it under secrets.")
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -87,6 +88,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},
 		"source":        {Schema: schema{"minLength": 1}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
+		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
 		"vars":          {Schema: schema{"maxProperties": MaxVars, "propertyNames": schema{"pattern": identifier.String()}}},
 	}}
 }

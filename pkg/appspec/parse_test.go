@@ -190,6 +190,10 @@ func badApps() map[string]badApp {
 				"  c: {type: terraform, source: c, job: {cpu: 2}}\n  d: {type: terraform, source: d, job: {cpu: much, memory: 4Gi}}\n  e: {type: terraform, source: e, job: {cpu: 2, memory: 4Gi, disk: 1Gi}}\n"),
 			[]string{"4:46 invalid-value: 250m, 500m, 1", "5:57 invalid-value: 4Gi to 16Gi", "6:40 missing-field: memory", "7:46 invalid-value: 500m", "8:62 unknown-field: disk"},
 		},
+		"secrets of the customer that no job can get": {
+			wrap("components:\n  a: {type: terraform, source: a, vars: {size: 1}, secrets: [var.size, TF_LOG, FAIRLEAD_JOB, b/var.x, var.a-b, TOKEN, var.password, 3]}\n"),
+			[]string{"4:62 duplicate-name: size", "4:72 reserved-name: var.NAME", "4:80 reserved-name", "4:94 invalid-name", "4:103 invalid-name", "4:133 wrong-type"},
+		},
 		"dependencies on nothing, on itself, twice": {
 			wrap("components:\n  web:\n    type: terraform\n    source: web\n    depends_on: [wbe, web, dbx, dbx, 3]\n  db: {type: terraform, source: db, depends_on: web}\n"),
 			[]string{`7:18 unknown-reference: Did you mean "web"`, "7:23 self-reference", `7:28 unknown-reference: "db"`, "7:33 duplicate-name", "7:38 wrong-type", "8:49 wrong-type: [ ]"},

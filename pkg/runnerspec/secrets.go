@@ -56,6 +56,18 @@ func (s JobSecret) Name() string {
 
 const variablePrefix = "var."
 
+// SecretVariable returns the variable of a component that a secret with this name sets, or "" if it sets an environment
+// variable.
+func SecretVariable(name string) string {
+	if variable, ok := strings.CutPrefix(name, variablePrefix); ok {
+		return variable
+	}
+	return ""
+}
+
+// OwnSecretName is the pattern of the name of a secret without a component.
+const OwnSecretName = `^(var\.)?[A-Za-z_][A-Za-z0-9_]*$`
+
 var (
 	secretName = regexp.MustCompile(`^(?:([a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)/)?(var\.)?([A-Za-z_][A-Za-z0-9_]*)$`)
 	secretFrom = regexp.MustCompile(`^(?:(file):(/[^\x00\n#]+)|(ssm|secretsmanager):([^\s#]+)|(arn:aws[a-z-]*:(ssm|secretsmanager):[^\s#]+))(?:#([A-Za-z0-9_.-]+))?$`)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -29,6 +30,11 @@ func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secre
 	given, err := runnerspec.SecretsOf(a.in.Secrets, spec.Component)
 	if err != nil {
 		return nil, plugin.Errorf(fairlead.ReasonInternal, "the agent's file has an invalid secret: %v", err)
+	}
+	if missing := missingSecret(spec, given); missing != "" {
+		return nil, plugin.Errorf(fairlead.ReasonSecretUnavailable,
+			"the component %s needs the customer's secret %s, and the runner gives none, so nothing was started: set %s/%s under secrets in the agent's file, or in the parameter JobSecrets of the runner's stack",
+			spec.Component, missing, spec.Component, missing)
 	}
 	t, _ := component.Of(spec.Plugin)
 	env := map[string]string{}
@@ -61,6 +67,31 @@ func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secre
 	}
 	spec.Vars = vars
 	return env, nil
+}
+
+// missingSecret returns the first secret that the app declares for the component and the customer does not give; "" if
+// there is none. The app's configuration is a part of the spec, and the spec's check has compared it with its digest.
+func missingSecret(spec *events.JobSpec, given []runnerspec.JobSecret) string {
+	if spec.Version == nil {
+		return "" // an older control plane sends no configuration
+	}
+	var app struct {
+		Components []struct {
+			Name    string
+			Secrets []string
+		}
+	}
+	if json.Unmarshal(spec.Version.Config, &app) != nil {
+		return "" // the control plane accepts no such configuration
+	}
+	for _, c := range app.Components {
+		for _, name := range c.Secrets {
+			if c.Name == spec.Component && !slices.ContainsFunc(given, func(s runnerspec.JobSecret) bool { return s.Name() == name }) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 func (a *execution) readSecret(ctx context.Context, from runnerspec.Reference) (string, error) {

@@ -143,7 +143,7 @@ var decidingCalls = map[string]bool{"Contains": true, "ContainsAny": true, "HasP
 var allowedTextDecisions = map[string]string{
 	"runner/executor/ecs/handle.go":  "ECS has one error for a missing task and for a wrong argument",
 	"tools/deployment/deployment.go": "CloudFormation has one error for a missing stack and for a wrong name",
-	"runner/agent/agent.go":          "the agent logs a warning again only if its text has changed",
+	"runner/agent/beat.go":           "the agent logs a warning again only if its text has changed",
 	"pkg/local/tls.go":               "the HTTP server of the standard library reports a failed handshake as text only",
 }
 

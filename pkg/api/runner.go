@@ -165,13 +165,17 @@ func answerClaim(k control.Claim, err error) (*claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	var size *wire.JobSize
-	if k.Size != (job.Size{}) {
-		size = &wire.JobSize{CPU: k.Size.CPU, Memory: k.Size.Memory}
-	}
 	return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
 		Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
-		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: size}}, nil
+		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size)}}, nil
+}
+
+// sizeOf returns nil for a job that asks for no size.
+func sizeOf(s job.Size) *wire.JobSize {
+	if s == (job.Size{}) {
+		return nil
+	}
+	return &wire.JobSize{CPU: s.CPU, Memory: s.Memory}
 }
 
 func warmIDs(names []string) []fairlead.WarmStepID {
@@ -192,7 +196,7 @@ func (s *server) warmRoutes(c *control.Control) {
 			out := wire.StartedAhead{WarmSteps: []wire.WarmStep{}}
 			for _, w := range steps {
 				out.WarmSteps = append(out.WarmSteps, wire.WarmStep{ID: string(w.ID), Token: w.Token, Role: string(w.Role), InstallID: string(w.Install),
-					Deployment: string(w.Deployment), ExpiresAt: w.Expires.UTC()})
+					Deployment: string(w.Deployment), ExpiresAt: w.Expires.UTC(), Size: sizeOf(w.Size)})
 			}
 			return answer(out, err)
 		})

@@ -302,9 +302,8 @@ func TestWarmStepGetsOnlyAFittingJob(t *testing.T) {
 	}
 }
 
-// An agent of another runner must neither use nor end a warm step.
-// A step that was started ahead has the size that the runner is configured for. A job that needs more memory would be killed in it.
-func TestSizedJobGetsAStepOfItsOwn(t *testing.T) {
+// The size of a step is fixed when it starts. A job that needs more memory would be killed in a smaller one.
+func TestSizedJobGetsAStepOfItsSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &warmPlane{plane: newPlane(t, enginetest.Memory())}
 		p.publish(strings.NewReplacer("source: ./a}", "source: ./a, job: {cpu: 1, memory: 8Gi}}").Replace(chain))
@@ -316,15 +315,22 @@ func TestSizedJobGetsAStepOfItsOwn(t *testing.T) {
 		p.have = []fairlead.WarmStepID{first[0].ID}
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
 		plan := p.claim()
-		if plan.WarmStep != "" || plan.Size != (job.Size{CPU: 1000, Memory: 8 << 30}) {
+		size := job.Size{CPU: 1000, Memory: 8 << 30}
+		if plan.WarmStep != "" || plan.Size != size {
 			t.Errorf("the plan of a is assigned to %q with the size %+v, want a step of its own with 1 CPU and 8 GiB", plan.WarmStep, plan.Size)
 		}
-		if got := roles(p.ahead(plan, 1)); got != "read-only" {
-			t.Errorf("the first step that starts ahead is %q, want the plan of b, because the apply of a needs a step of its own", got)
+		steps := p.ahead(plan, 3)
+		if roles(steps) != "provision read-only provision" || steps[0].Size != size || steps[1].Size != (job.Size{}) || steps[2].Size != (job.Size{}) {
+			t.Fatalf("the steps that start ahead are %+v, want the apply of a with its size, then the jobs of b without one", steps)
+		}
+		p.step(plan)
+		if apply := p.claim(); apply.WarmStep != steps[0].ID {
+			t.Errorf("the apply of a is assigned to %q, want the step of its size, %s", apply.WarmStep, steps[0].ID)
 		}
 	})
 }
 
+// An agent of another runner must neither use nor end a warm step.
 func TestWarmStepOfAnotherRunnerIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := newWarm(t, control.NewDeployment{AutoApprove: true})

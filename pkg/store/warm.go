@@ -16,6 +16,7 @@ type WarmStep struct {
 	Runner     fairlead.RunnerID     `json:"runner"`
 	Instance   string                `json:"instance"`             // the agent that started it, by the name of its sessions
 	Role       component.Role        `json:"role"`                 // of the operations that it can run
+	Size       job.Size              `json:"size,omitzero"`        // that its jobs ask for; zero: the size that the runner is configured for
 	Install    fairlead.InstallID    `json:"install,omitempty"`    // whose jobs it can run; "": of every install of the runner
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"` // whose jobs it can run; "": of every deployment
 	Step       string                `json:"step,omitempty"`       // the process that waits, by the id that it chose; "": its first request has not arrived
@@ -29,12 +30,12 @@ type WarmStep struct {
 // Waits reports whether the warm step can still get a job.
 func (w WarmStep) Waits(now time.Time) bool { return !w.Ended && w.Job == "" && now.Before(w.Expires) }
 
-// Fits reports whether the warm step can run the job. A warm step has the size that the runner is configured for, so a job
-// that asks for a size needs a step of its own.
+// Fits reports whether the warm step can run the job. The size of a step is fixed when it starts, so it must be exactly
+// the size that the job asks for: a smaller step could run out of memory, and a larger one costs more.
 func (w WarmStep) Fits(j Job) bool {
 	t, _ := component.Of(j.Plugin)
 	role, ok := t.Role(j.Operation)
-	return ok && j.Size == (job.Size{}) && role == w.Role && w.Runner == j.Runner && (w.Install == "" || w.Install == j.Install) && (w.Deployment == "" || w.Deployment == j.Deployment)
+	return ok && j.Size == w.Size && role == w.Role && w.Runner == j.Runner && (w.Install == "" || w.Install == j.Install) && (w.Deployment == "" || w.Deployment == j.Deployment)
 }
 
 // WarmStep returns a warm step of a runner.

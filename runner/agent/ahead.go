@@ -27,6 +27,9 @@ const (
 	maxAhead = 50
 	// keepEvery is how often the agent tries to replace missing warm steps for first jobs.
 	keepEvery = 30 * time.Second
+	// chainAhead is how many steps an agent may have at once to start the jobs of a chain together: the first job of a
+	// chain of four components, and the seven that follow. More slots allow more.
+	chainAhead = 8
 	// endedByAgent is how long after its time the agent ends a warm step that did not end itself.
 	endedByAgent = 2 * time.Minute
 )
@@ -56,11 +59,16 @@ func (a *Agent) afterClaim(ctx, agentCtx context.Context, c wire.Claim) {
 	}
 }
 
-// makeRoom ends a warm step if the agent has more steps than slots: a job that exists is more important.
+// room returns the largest number of running and warm steps together. A warm step holds no job, so it does not use a slot
+// of the jobs; but it costs as much as a running step. So there are at most as many as slots, and an agent whose slots
+// suffice for a chain of four components starts no more steps than it has slots: more could exceed the account's quota.
+func room(slots int) int { return max(slots, min(2*slots, chainAhead)) }
+
+// makeRoom ends a warm step if the agent has more steps than room: a job that exists is more important.
 func (a *Agent) makeRoom() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.steps)+len(a.warm) <= a.executors.capacity() {
+	if len(a.steps)+len(a.warm) <= room(a.executors.capacity()) {
 		return
 	}
 	for _, w := range a.warm {
@@ -96,8 +104,7 @@ func (a *Agent) keepFirst(ctx, agentCtx context.Context) {
 	}
 }
 
-// startAhead asks which steps to start ahead, and starts them. Running steps and warm steps together use at most the
-// agent's slots.
+// startAhead asks which steps to start ahead, and starts them, if there is room.
 func (a *Agent) startAhead(ctx, agentCtx context.Context, in wire.AheadRequest) error {
 	if starts, _ := a.executors.ahead(); !starts || !a.begins() {
 		return nil
@@ -105,7 +112,7 @@ func (a *Agent) startAhead(ctx, agentCtx context.Context, in wire.AheadRequest) 
 	a.oneAhead.Lock() // two requests at once would not know the steps of each other
 	defer a.oneAhead.Unlock()
 	a.mu.Lock()
-	in.Most = min(a.executors.capacity()-len(a.steps), maxAhead) - len(a.warm)
+	in.Most = min(room(a.executors.capacity())-len(a.steps), maxAhead) - len(a.warm)
 	first := 0
 	for id, w := range a.warm {
 		in.Have = append(in.Have, id)
@@ -243,6 +250,7 @@ func (a *Agent) startWarm(ctx context.Context, w *warmStep) (executor.Handle, er
 		return nil, err
 	}
 	s.Identity = identity
+	sized(&s, w.Size)
 	return by.executor.Start(ctx, s)
 }
 

@@ -214,9 +214,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		return nil, err
 	}
 	s.Identity = identity
-	if c.Size != nil {
-		s.CPU, s.Memory = runnerspec.CPU(c.Size.CPU), runnerspec.Size(c.Size.Memory)
-	}
+	sized(&s, c.Size)
 	if s.Folders, err = foldersOf(attemptID, in); err != nil {
 		return nil, err
 	}
@@ -234,6 +232,13 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	}
 	a.add(ctx, h, by, in)
 	return h, nil
+}
+
+// sized gives a step the size that its job asks for; nil: none.
+func sized(s *executor.Step, size *wire.JobSize) {
+	if size != nil {
+		s.CPU, s.Memory = runnerspec.CPU(size.CPU), runnerspec.Size(size.Memory)
+	}
 }
 
 // describe returns the step that an executor starts, without its folders.

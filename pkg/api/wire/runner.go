@@ -286,6 +286,7 @@ type WarmStep struct {
 	InstallID  string    `json:"install_id,omitempty" doc:"Whose jobs it can run; absent: of every install of the runner"`
 	Deployment string    `json:"deployment,omitempty" doc:"Whose jobs it can run; absent: of every deployment"`
 	ExpiresAt  time.Time `json:"expires_at" doc:"It gets no job after this time"`
+	Size       *JobSize  `json:"size,omitempty" doc:"CPU and memory that its jobs ask for; absent: the size that the runner is configured for"`
 }
 
 // AwaitRequest waits for the job of a warm step. A repeated request with the same StepID

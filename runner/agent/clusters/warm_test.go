@@ -122,10 +122,16 @@ func (w *world) stop(s syscall.Signal) {
 // deploy deploys a chain of components, each of which is a script.
 func (w *world) deploy(names ...string) wire.Deployment {
 	w.t.Helper()
+	return w.deploySized("", names...)
+}
+
+// deploySized is deploy with a size for the jobs of each component, in the form of app.yaml.
+func (w *world) deploySized(size string, names ...string) wire.Deployment {
+	w.t.Helper()
 	config := "fairlead: v1\nname: shop\ncomponents:\n"
 	digests := map[string]string{}
 	for i, name := range names {
-		config += fmt.Sprintf("  %s: {type: script, source: ./%s", name, name)
+		config += fmt.Sprintf("  %s: {type: script, source: ./%s%s", name, name, size)
 		if i > 0 {
 			config += ", depends_on: [" + names[i-1] + "]"
 		}
@@ -164,7 +170,7 @@ func ahead(ids []string) []string {
 }
 
 // A chain of four components has eight jobs. Without steps that start ahead, each waits for the start of its task. With
-// them, the deployment waits once.
+// them, the deployment waits once: a step that waits for its job uses no slot of the jobs.
 func TestChainWaitsForOneStartOfATask(t *testing.T) {
 	const start = 30 * time.Second // of a task on Fargate
 	for _, tc := range []struct {
@@ -172,8 +178,9 @@ func TestChainWaitsForOneStartOfATask(t *testing.T) {
 		slots, waits int
 		first        int // tasks that start together at the first wait
 	}{
-		{"one slot: each job starts its own task", 1, 8, 1},
-		{"eight slots: the other seven start with the first", 8, 1, 8},
+		{"one slot: each apply starts with its plan", 1, 4, 2},
+		{"four slots, the default: the other seven start with the first", 4, 1, 8},
+		{"eight slots: the same", 8, 1, 8},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -218,6 +225,25 @@ func TestWarmTasksEndWithTheirDeployment(t *testing.T) {
 	if got := w.Deployment(d.ID).State; got != "canceled" {
 		t.Errorf("the deployment is %s", got)
 	}
+}
+
+// A task that is started ahead has the size that its component asks for, as a task of the component's own has.
+func TestWarmTaskHasTheSizeOfItsJob(t *testing.T) {
+	w := newWorld(t)
+	w.start(2)
+	d := w.deploySized(", job: {cpu: 2, memory: 8Gi}", "a")
+	w.Until("a task for the plan, and one for the apply", func() bool { return len(w.cloud.Pending()) == 2 })
+	for _, request := range w.cloud.Received() {
+		if strings.Contains(request, `"startedBy"`) && !strings.Contains(request, `"cpu":"2048","memory":"8192"`) {
+			t.Errorf("a task has another size than 2 CPUs and 8 GiB: %s", request)
+		}
+	}
+	w.cloud.StartContainers()
+	w.succeeded(d)
+	if tasks := len(w.cloud.Roles()); tasks != 2 {
+		t.Errorf("the two jobs had %d tasks, want 2: the apply runs in the task that was started ahead", tasks)
+	}
+	w.clean()
 }
 
 func TestDeadWarmTaskDelaysNoJob(t *testing.T) {

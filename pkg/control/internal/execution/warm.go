@@ -49,6 +49,7 @@ type WarmStep struct {
 	ID         fairlead.WarmStepID
 	Token      string
 	Role       component.Role        // of the operations that it can run
+	Size       job.Size              // that its jobs ask for; zero: the size that the runner is configured for
 	Install    fairlead.InstallID    // whose jobs it can run; "": of every install of the runner
 	Deployment fairlead.DeploymentID // whose jobs it can run; "": of every deployment
 	Expires    time.Time             // it gets no job after this time
@@ -84,7 +85,7 @@ func (ex *Execution) StartAhead(ctx context.Context, s runners.Session, in Ahead
 			return err
 		}
 		for range in.First {
-			wanted = append(wanted, store.WarmStep{Role: component.ReadOnly}) // each deployment begins with plans
+			wanted = append(wanted, store.WarmStep{Role: component.ReadOnly}) // each deployment begins with plans; the size that they ask for is not known
 		}
 		for _, w := range wanted {
 			if take(&have, w) {
@@ -95,7 +96,7 @@ func (ex *Execution) StartAhead(ctx context.Context, s runners.Session, in Ahead
 			}
 			w.ID, w.Runner, w.Instance, w.Created, w.Expires = ids[len(out)], s.Runner, s.Instance, tx.Now, tx.Now.Add(WarmFor)
 			tx.PutWarmStep(store.Stored[store.WarmStep]{V: w})
-			out = append(out, WarmStep{ID: w.ID, Role: w.Role, Install: w.Install, Deployment: w.Deployment, Expires: w.Expires,
+			out = append(out, WarmStep{ID: w.ID, Role: w.Role, Size: w.Size, Install: w.Install, Deployment: w.Deployment, Expires: w.Expires,
 				Token: ex.Minter.Mint(identity.Claims{Purpose: identity.Warm, Subject: string(w.Runner) + "/" + string(w.ID)})})
 		}
 		return nil
@@ -117,7 +118,7 @@ func waiting(tx *kernel.Tx, s runners.Session) ([]store.Stored[store.WarmStep], 
 // take removes a warm step that serves the wanted purpose from have, and reports whether there was one.
 func take(have *[]store.WarmStep, wanted store.WarmStep) bool {
 	for i, w := range *have {
-		if w.Role == wanted.Role && w.Deployment == wanted.Deployment {
+		if w.Role == wanted.Role && w.Size == wanted.Size && w.Deployment == wanted.Deployment {
 			*have = append((*have)[:i:i], (*have)[i+1:]...)
 			return true
 		}
@@ -147,8 +148,8 @@ func wantedAhead(tx *kernel.Tx, s runners.Session, in AheadRequest) ([]store.War
 	var out []store.WarmStep
 	for _, n := range d.V.Ahead(MaxAhead) {
 		t, _ := component.Of(n.Type)
-		if role, ok := t.Role(n.Operation); ok && n.Size == (job.Size{}) { // see store.WarmStep.Fits
-			out = append(out, store.WarmStep{Role: role, Install: d.V.Install, Deployment: d.V.ID})
+		if role, ok := t.Role(n.Operation); ok {
+			out = append(out, store.WarmStep{Role: role, Size: n.Size, Install: d.V.Install, Deployment: d.V.ID})
 		}
 	}
 	return out, nil

@@ -44,12 +44,12 @@ type parameters struct {
 	state, network                                                       awscdk.CfnParameter
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
 	appActions, readOnlyPolicy, plansReadData                            awscdk.CfnParameter
-	isolation, size, logDays, secrets                                    awscdk.CfnParameter
+	isolation, size, warmTasks, logDays, secrets                         awscdk.CfnParameter
 	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 
-	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks awscdk.CfnCondition
-	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets   awscdk.CfnCondition
+	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks, keepsWarm awscdk.CfnCondition
+	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets              awscdk.CfnCondition
 }
 
 // defaultAppActions are the actions of an app, and of the roles that it makes, unless the
@@ -70,7 +70,7 @@ func (b *builder) parameters() {
 		{label: "On and off", ids: []string{"RunnerState"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
 		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
-		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "LogRetentionDays"}},
+		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "WarmTasks", "LogRetentionDays"}},
 		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
 		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
 	}
@@ -139,6 +139,8 @@ func (b *builder) parameters() {
 		sizes[name] = &map[string]any{"Cpu": size.CPU, "Memory": size.Memory, "Processes": size.Processes()}
 	}
 	p.sizes = awscdk.NewCfnMapping(b.stack, jsii.String("Sizes"), &awscdk.CfnMappingProps{Mapping: &sizes})
+	p.warmTasks = ask("WarmTasks", "Number", "Tasks that are kept started for the first job of a deployment, which otherwise waits about 30 s for its task. Only with Isolation Task. Each costs as much as a task of RunnerSize that always runs: with Medium about $18 a month, with its public address.",
+		awscdk.CfnParameterProps{Default: "0", MinValue: jsii.Number(0), MaxValue: jsii.Number(maxTasks)})
 	p.logDays = ask("LogRetentionDays", "Number", "Days that the runner's own log is kept.", awscdk.CfnParameterProps{Default: "30",
 		AllowedValues: jsii.Strings("1", "3", "5", "7", "14", "30", "60", "90", "120", "150", "180", "365", "400", "545", "731", "1827", "3653")})
 	b.conditions()
@@ -167,6 +169,7 @@ func (b *builder) conditions() {
 	p.isEnabled = condition("IsEnabled", awscdk.Fn_ConditionNot(is(p.state, disabled)))
 	p.isPaused = condition("IsPaused", is(p.state, paused))
 	p.hasTasks = condition("HasTasks", is(p.isolation, eachTask))
+	p.keepsWarm = condition("KeepsWarmTasks", awscdk.Fn_ConditionNot(is(p.warmTasks, "0")))
 	p.readsData = condition("PlansReadDataToo", is(p.plansReadData, "Yes"))
 	p.newVPC = condition("HasNewVpc", awscdk.Fn_ConditionNot(is(p.network, existing)))
 	p.hasNAT = condition("HasNat", is(p.network, nat))

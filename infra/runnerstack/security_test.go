@@ -214,6 +214,20 @@ func TestParameters(t *testing.T) {
 	if j := file.Runner.Job; !file.Final || file.Runner.Type != "aws-ecs" || len(j.Subnets) != 2 || len(j.SecurityGroups) != 1 || !j.PublicIP || j.TaskDefinition == "" || j.Cluster == "" {
 		t.Errorf("the agent's file is %s", environment(base)["FAIRLEAD_AGENT_CONFIG"])
 	}
+	// Warm tasks are a setting of the agent. They need no permission that it does not have.
+	for number, want := range map[string]int{"0": 0, "3": 3} {
+		s := stack(t, "WarmTasks", number)
+		text := strings.NewReplacer("publicsubnet", "subnet-0123456", "GroupId-of-runnersecuritygroup", "sg-01234567").Replace(environment(s)["FAIRLEAD_AGENT_CONFIG"])
+		own, problems := runnerspec.ParseAgent("file", []byte(text))
+		if len(problems) > 0 || own.Runner.(*runnerspec.ECSRunner).Job.WarmTasks != want {
+			t.Errorf("with WarmTasks %s the agent's file is %s: %v", number, text, problems)
+		}
+		for id, r := range s.Resources {
+			if strings.HasPrefix(r.Type, "AWS::IAM::") && !reflect.DeepEqual(r, base.Resources[id]) {
+				t.Errorf("with WarmTasks %s, %s differs", number, id)
+			}
+		}
+	}
 	processes := stack(t, "Isolation", "Process")
 	for name, of := range map[string]bool{"FAIRLEAD_STEP_ROLE_PROVISION": true, "FAIRLEAD_ROLE_PROVISION": false} {
 		if got := environment(processes)[name]; (got == "") != of {
@@ -223,7 +237,7 @@ func TestParameters(t *testing.T) {
 	for size, jobs := range map[string]int{"Small": 1, "Medium": 1, "Large": 2, "XLarge": 4} {
 		text := environment(stack(t, "Isolation", "Process", "RunnerSize", size))["FAIRLEAD_AGENT_CONFIG"]
 		own, problems := runnerspec.ParseAgent("file", []byte(text))
-		if len(problems) > 0 || own.Runner.Kind() != runnerspec.Local {
+		if len(problems) > 0 || own.Runner.Kind() != runnerspec.Local || !own.Final {
 			t.Fatalf("with processes the agent's file is %s: %v", text, problems)
 		}
 		if common, _ := runnerspec.Shared(own.Runner); common.Concurrency != jobs {

@@ -64,17 +64,18 @@ func (b *builder) stepRole(operation string) string {
 // 6 CPUs at once.
 const maxTasks = 10
 
-// agentFile returns the agent's file: each step has a task of its own, or is a process. With
-// tasks the file is final, because the control plane must not choose a job's image, role or
-// network. With processes it bounds the concurrency by the memory of the task; the control
-// plane can only choose a smaller number.
+// agentFile returns the agent's file: each step has a task of its own, or is a process. The
+// file is final, because the control plane must not choose a job's image, role or network.
+// With processes it bounds the concurrency by the memory of the task. The control plane still
+// gives the runner at most the number of jobs that its own configuration names.
 func (b *builder) agentFile() string {
 	list := func(l *[]*string) string { return `["` + *awscdk.Fn_Join(jsii.String(`","`), l) + `"]` }
 	tasks := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"aws-ecs","concurrency":%d,"job":{"region":%q,"cluster":%q,"subnets":%s,"security_groups":["%s"],"public_ip":%s,`+
-		`"task_definition":"%s","log_group":%q,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}},"secrets":%s}`,
+		`"task_definition":"%s","log_group":%q%s,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}},"secrets":%s}`,
 		maxTasks, b.region, *b.cluster.AttrArn(), list(awscdk.Token_AsList(b.network.subnets, nil)), *b.network.group.AttrGroupId(),
-		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), *b.log.Ref(), b.secretsJSON())
-	processes := fmt.Sprintf(`{"runner_configuration":{"type":"local","concurrency":%s}}`, b.ofSize("Processes"))
+		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), *b.log.Ref(),
+		*awscdk.Token_AsString(onIf(b.p.keepsWarm, `,"warm_tasks":`+*b.p.warmTasks.ValueAsString(), ""), nil), b.secretsJSON())
+	processes := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"local","concurrency":%s}}`, b.ofSize("Processes"))
 	return *awscdk.Token_AsString(onIf(b.p.hasTasks, tasks, processes), nil)
 }
 

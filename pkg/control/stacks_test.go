@@ -374,6 +374,90 @@ func TestInvalidStackIsRefused(t *testing.T) {
 	})
 }
 
+// The runner of a customer's stack starts tasks, whatever kind its record had. The kind decides its start timeout, and what
+// people must do to update it.
+func TestRunnerOfAStackIsOfKindECS(t *testing.T) {
+	const kubernetes = "runner_configuration: {type: kubernetes}\nstate_storage_configuration: {type: http}\n"
+	const ecs = "runner_configuration: {type: aws-ecs, concurrency: 3}\nstate_storage_configuration: {type: http}\n"
+	const direct = `{runner_configuration: {type: aws-ecs, auth: {role_arn: "arn:aws:iam::123456789012:role/r"}, job: {region: eu-west-1, cluster: c, subnets: [subnet-01234567],
+		task_definition: d}}, state_storage_configuration: {type: http}}`
+	for _, tt := range []struct {
+		name   string
+		runner control.NewRunner
+		shared bool // with another install
+		want   string
+	}{
+		{"a runner without a configuration", control.NewRunner{Storage: "http", Description: "of acme"}, false, "aws-ecs"},
+		{"a runner of the kind", control.NewRunner{File: control.RunnerFile{Text: ecs}}, false, "aws-ecs"},
+		{"a runner that serves another install too", control.NewRunner{Storage: "http"}, true, "local"},
+		{"a runner of another kind", control.NewRunner{File: control.RunnerFile{Text: kubernetes}}, false, "of kind kubernetes, but a customer's stack has a runner of kind aws-ecs"},
+		{"a runner whose jobs the control plane starts", control.NewRunner{File: control.RunnerFile{Text: direct}}, false, "the control plane starts the jobs of this runner"},
+		{"states on the disk of the runner", control.NewRunner{Storage: "local"}, false, "a runner of kind aws-ecs cannot use state storage local"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStacked(t)
+				tt.runner.Name = "other"
+				s.must("make a runner", func() error { _, err := s.CreateRunner(s.ctx, org, tt.runner, ""); return err })
+				installs := []string{"globex"}
+				if tt.shared {
+					installs = append(installs, "initech")
+				}
+				for _, name := range installs {
+					s.must("make an install", func() error {
+						_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: name, App: "tiny", Runner: "other"}, "")
+						return err
+					})
+				}
+				was, err := s.Runner(s.ctx, org, "other")
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = s.CreateStack(s.ctx, org, "globex", control.NewStack{Account: customer})
+				r, rerr := s.Runner(s.ctx, org, "other")
+				switch {
+				case rerr != nil:
+					t.Fatal(rerr)
+				case err != nil:
+					if fairlead.CodeOf(err) != fairlead.CodeInvalidRunner || !strings.Contains(err.Error(), tt.want) || r.Kind != was.Kind || r.Trust != nil {
+						t.Errorf("the stack is refused with %v, the runner is %+v; want %q and an unchanged runner", err, r, tt.want)
+					}
+				case r.Kind != tt.want || r.Description != was.Description || (r.Install != "") == tt.shared:
+					t.Errorf("the runner is of kind %q, %q, for install %q; want kind %s", r.Kind, r.Description, r.Install, tt.want)
+				case tt.want == "aws-ecs" && !bytes.Contains(r.Config, []byte(`"type":"aws-ecs"`)):
+					t.Errorf("the runner's configuration is %s", r.Config)
+				}
+			})
+		})
+	}
+}
+
+// An agent of an older template may follow the control plane's configuration, and then could start no job with another
+// kind. So the kind changes only before the stack's first report.
+func TestKindOfAWorkingStackStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		s.must("make another install on the same runner", func() error {
+			_, err := s.CreateInstall(s.ctx, org, control.NewInstall{Name: "globex", App: "tiny", Runner: "acme"}, "")
+			return err
+		})
+		v := s.create(control.NewStack{Account: customer})
+		if _, err := s.open(firstReport(v)); err != nil {
+			t.Fatal(err)
+		}
+		s.must("forget the other install", func() error { return s.ForgetInstall(s.ctx, org, "globex", false) })
+		for _, step := range []struct {
+			replace bool
+			want    string
+		}{{false, "local"}, {true, "aws-ecs"}} {
+			s.create(control.NewStack{Account: customer, Replace: step.replace})
+			if r, err := s.Runner(s.ctx, org, "acme"); err != nil || r.Kind != step.want {
+				t.Errorf("replaced: %t: the runner is of kind %s, %v, want %s", step.replace, r.Kind, err, step.want)
+			}
+		}
+	})
+}
+
 // If a stack is shown as online, its report is the report of its newest session. Otherwise
 // a person who waits for a customer's update would see the old template version.
 func TestOnlineStackHasTheNewestReport(t *testing.T) {

@@ -71,7 +71,7 @@ func replaced(r Runner) (how, known string) {
 	switch r.Kind {
 	case "aws-ecs":
 		return fmt.Sprintf("Update the customer's stack with the parameter `RunnerImage=%s`. Keep the other parameters.", image),
-			"A replaced task interrupts the jobs inside it that have not ended after 20 s; their tools save their states. Jobs in their own tasks continue."
+			"Jobs in tasks of their own continue. With `Isolation` at `Process`, the jobs that have not ended after 80 s are interrupted, and their tools save their states."
 	case "aws-eks", "azure-aks", "gcp-gke", "kubernetes":
 		return fmt.Sprintf("Upgrade the chart's release: `helm upgrade RELEASE infra/charts/fairlead-runner --reuse-values --set image.digest=%s`.", digest), goOn
 	case "docker":

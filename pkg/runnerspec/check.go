@@ -211,21 +211,15 @@ func (c *checker) variable(key, where string) {
 func (c *checker) checkJob(r Configuration) {
 	const where = "runner_configuration.job"
 	j := r.job()
-	pattern, wants := `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, "name/key of a Kubernetes Secret"
-	switch r.Kind() {
-	case AWSECS:
-		pattern, wants = `^arn:aws[a-z-]*:(secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+|ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+)$`, "the ARN of a Secrets Manager secret or an SSM parameter"
-	case Docker, Local:
-		pattern, wants = `^/[^\x00\n]+$`, "the absolute path of a file"
-	}
+	row, _ := r.Kind().row()
 	for _, key := range slices.Sorted(maps.Keys(j.Secrets)) {
 		path := where + ".secrets." + key
 		if _, twice := j.Environment[key]; twice {
 			c.Report(path, "duplicate-name", fmt.Sprintf("the variable %s is in environment and in secrets", yamlnode.Quote(key)), "Remove one of the two.")
 		}
 		// The message does not quote the value, because some people write the secret itself here by mistake.
-		if !regexp.MustCompile(pattern).MatchString(j.Secrets[key]) {
-			c.Report(path, "invalid-value", path+" must be "+wants, "A configuration holds references to secrets, never secrets.")
+		if !regexp.MustCompile(row.secret.pattern).MatchString(j.Secrets[key]) {
+			c.Report(path, "invalid-value", path+" must be "+row.secret.wants, "A configuration holds references to secrets, never secrets.")
 		}
 	}
 	if of := r.common(); of.Version != "" && of.Channel != "" {

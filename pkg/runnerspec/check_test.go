@@ -51,8 +51,8 @@ func badRunners() map[string]badRunner {
 		"a group with a space":            {"group: a b\n" + minimal(local), `1:8: group must be names with single slashes between them`},
 		"a subnet's name":                 {strings.Replace(minimal(ecs), "subnet-0123456789abcdef0", "private", 1), `7:15: runner_configuration.job.subnets.1 must be a subnet's id`},
 		"too many subnets":                {strings.Replace(minimal(ecs), "[subnet-0123456789abcdef0]", "["+strings.Repeat("subnet-01234567,", 17)+"]", 1), `has 17 items, 16 are allowed`},
-		"no subnet":                       {strings.Replace(minimal(ecs), "[subnet-0123456789abcdef0]", "[]", 1), `runner_configuration.job.subnets is empty [missing-field]`},
-		"no execution role":               {strings.Replace(minimal(ecs), "    execution_role_arn: arn:aws:iam::123456789012:role/execution\n", "", 1), `lacks the field "execution_role_arn"`},
+		"no subnet":                       {strings.Replace(direct(ecs), "[subnet-0123456789abcdef0]", "[]", 1), `runner_configuration.job lacks the field "subnets" [missing-field]. It is required if auth is set.`},
+		"no execution role":               {strings.Replace(direct(ecs), "    execution_role_arn: arn:aws:iam::123456789012:role/execution\n", "", 1), `lacks the field "execution_role_arn"`},
 		"3 CPUs on Fargate":               {with(ecs, "job: cpu: 3"), `runner_configuration.job.cpu is 3, which Fargate does not support [invalid-value]. It supports: 250m, 500m, 1, 2, 4, 8, 16.`},
 		"1 CPU with 1Gi on Fargate":       {with(ecs, "job: memory: 1Gi"), `runner_configuration.job.memory is 1Gi, which Fargate does not support with 1 CPUs [invalid-value]. It supports 2Gi to 8Gi, in steps of 1Gi.`},
 		"a disk of 10Gi on Fargate":       {with(ecs, "job: disk: 10Gi"), `disk must be from 21Gi to 200Gi on Fargate`},
@@ -260,7 +260,7 @@ func TestPlaceIdentifiesTheStates(t *testing.T) {
 
 func TestEveryKindAcceptsAnEmptyUpdate(t *testing.T) {
 	for _, k := range runnerspec.Kinds() {
-		for _, src := range []string{minimal(k), direct(k)} {
+		for _, src := range []string{bare(k), minimal(k), direct(k)} {
 			s := parse(t, src)
 			if s.Runner.Kind() != k {
 				t.Errorf("%s is read as %s", k, s.Runner.Kind())

@@ -12,8 +12,18 @@ import (
 func (r *ECSRunner) check(c *checker) {
 	const where = "runner_configuration.job"
 	j := &r.Job
+	if r.direct() { // such an agent has no file, and runs in no cluster of the customer
+		for _, f := range []struct {
+			name  string
+			given bool
+		}{{"region", j.Region != ""}, {"cluster", j.Cluster != ""}, {"subnets", len(j.Subnets) > 0}} {
+			if !f.given {
+				c.Report(where+"."+f.name, "missing-field", fmt.Sprintf("%s lacks the field %q", where, f.name), "It is required if auth is set.")
+			}
+		}
+	}
 	if j.TaskDefinition == "" {
-		if j.ExecutionRoleARN == "" {
+		if j.ExecutionRoleARN == "" && (r.direct() || j.Image != "") {
 			c.Report(where+".execution_role_arn", "missing-field", where+` lacks the field "execution_role_arn"`,
 				"The role that pulls the image. Only with task_definition may it be absent.")
 		}

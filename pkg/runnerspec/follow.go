@@ -2,6 +2,7 @@ package runnerspec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -34,17 +35,44 @@ func (s *Spec) Direct() bool { return Direct(s.Runner) }
 // Direct is Spec.Direct for a runner_configuration.
 func Direct(r Configuration) bool { return r.direct() }
 
-// startTimeout is the default start timeout of kinds that pull an image, and perhaps start a machine, before a job
-// starts.
-const startTimeout = 5 * time.Minute
+// ForStack gives the runner the kind of a runner in a customer's stack on AWS, aws-ecs. A runner of kind local, the
+// default kind, keeps the fields that all kinds have; the agent's file in the stack has the others. The problems name
+// what such a runner cannot have; then the runner is not changed.
+func (s *Spec) ForStack() Problems {
+	of := *s
+	switch r := s.Runner.(type) {
+	case *LocalRunner:
+		e := &ECSRunner{Common: r.Common, Job: ECSJob{JobCommon: r.Job.JobCommon}}
+		e.Type, e.Job.Secrets = AWSECS, nil // those of kind local are files on the agent's machine
+		of.Runner = e
+	case *ECSRunner:
+		if r.Auth == nil {
+			return nil
+		}
+		return stackProblem("runner_configuration.auth", "the control plane starts the jobs of this runner, but the agent in a customer's stack starts its own")
+	default:
+		return stackProblem("runner_configuration.type", fmt.Sprintf("the runner is of kind %s, but a customer's stack has a runner of kind %s", r.Kind(), AWSECS))
+	}
+	data, err := json.Marshal(of)
+	if err != nil {
+		panic("runnerspec: encode a configuration: " + err.Error()) // cannot happen: it consists of strings and numbers
+	}
+	r := Parse("runner", data)
+	if r.Spec != nil {
+		*s = of
+	}
+	return r.Problems
+}
+
+func stackProblem(where, message string) Problems {
+	return Problems{{File: "runner", Line: 1, Column: 1, Code: "not-in-a-stack", Message: where + ": " + message, Hint: "Create another runner for the install."}}
+}
 
 // StartTimeout returns the start timeout: the longest time from a job's launch until its first report. It is 0 for a
 // runner of kind local without a setting, because its processes start at once.
 func (s *Spec) StartTimeout() time.Duration {
-	if t := time.Duration(s.Runner.job().StartTimeout); t > 0 || s.Runner.Kind() == Local {
-		return t
-	}
-	return startTimeout
+	row, _ := s.Runner.Kind().row()
+	return cmp.Or(time.Duration(s.Runner.job().StartTimeout), row.startTimeout)
 }
 
 // StopGrace returns the time that an interrupted tool has to save its state. It is 0 if the control plane decides.

@@ -1,5 +1,11 @@
 package runnerspec
 
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
 // Kind is the runner kind: it sets where a runner starts its jobs.
 type Kind string
 
@@ -14,9 +20,6 @@ const (
 	Local      Kind = "local"      // processes next to the agent
 )
 
-// Kinds returns the kinds of runners, in the order of the documentation.
-func Kinds() []Kind { return []Kind{AWSECS, AWSEKS, AzureAKS, GCPGKE, Kubernetes, Docker, Local} }
-
 // The executors.
 const (
 	ExecutorECS        = "ecs"
@@ -25,17 +28,67 @@ const (
 	ExecutorProcess    = "process"
 )
 
+// kindRow is what a kind decides.
+type kindRow struct {
+	kind     Kind
+	executor string               // starts the steps
+	empty    func() Configuration // the type of its configuration
+	// startTimeout is the default start timeout; 0: the control plane's default. Most kinds pull an
+	// image, and perhaps start a machine, before a job starts.
+	startTimeout time.Duration
+	secret       secretReference // to what job.secrets refers
+}
+
+// secretReference is a form of the values of job.secrets.
+type secretReference struct {
+	pattern, wants string
+	file           bool // it is a file on the agent's machine, which the agent reads
+}
+
+// kinds returns a row for each kind, in the order of the documentation.
+func kinds() []kindRow {
+	onAWS := secretReference{pattern: `^arn:aws[a-z-]*:(secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+|ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+)$`, wants: "the ARN of a Secrets Manager secret or an SSM parameter"}
+	inCluster := secretReference{pattern: `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, wants: "name/key of a Kubernetes Secret"}
+	file := secretReference{pattern: `^/[^\x00\n]+$`, wants: "the absolute path of a file", file: true}
+	return []kindRow{
+		{AWSECS, ExecutorECS, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, onAWS},
+		{AWSEKS, ExecutorKubernetes, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, inCluster},
+		{AzureAKS, ExecutorKubernetes, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, inCluster},
+		{GCPGKE, ExecutorKubernetes, func() Configuration { return &GKERunner{} }, 5 * time.Minute, inCluster},
+		{Kubernetes, ExecutorKubernetes, func() Configuration { return &KubernetesRunner{} }, 5 * time.Minute, inCluster},
+		{Docker, ExecutorDocker, func() Configuration { return &DockerRunner{} }, 5 * time.Minute, file},
+		{Local, ExecutorProcess, func() Configuration { return &LocalRunner{} }, 0, file},
+	}
+}
+
+// row returns the row of a kind. ok is false for an unknown kind.
+func (k Kind) row() (row kindRow, ok bool) {
+	i := slices.IndexFunc(kinds(), func(r kindRow) bool { return r.kind == k })
+	if i < 0 {
+		return kindRow{}, false
+	}
+	return kinds()[i], true
+}
+
+// Kinds returns the kinds of runners, in the order of the documentation.
+func Kinds() []Kind {
+	var all []Kind
+	for _, r := range kinds() {
+		all = append(all, r.kind)
+	}
+	return all
+}
+
 // Executor returns the executor of the kind's runners.
 func (k Kind) Executor() string {
-	switch k {
-	case AWSECS:
-		return ExecutorECS
-	case AWSEKS, AzureAKS, GCPGKE, Kubernetes:
-		return ExecutorKubernetes
-	case Docker:
-		return ExecutorDocker
-	}
-	return ExecutorProcess
+	row, _ := k.row()
+	return cmp.Or(row.executor, ExecutorProcess)
+}
+
+// SecretsAreFiles reports whether job.secrets of the kind names files on the agent's machine.
+func (k Kind) SecretsAreFiles() bool {
+	row, _ := k.row()
+	return row.secret.file
 }
 
 // Configuration is the runner_configuration of one kind: a pointer to one of the types below.
@@ -49,10 +102,10 @@ type Configuration interface {
 
 // newConfiguration returns an empty configuration of the kind, or nil for an unknown kind.
 func newConfiguration(k Kind) Configuration {
-	return map[Kind]Configuration{
-		AWSECS: &ECSRunner{}, AWSEKS: &EKSRunner{}, AzureAKS: &AKSRunner{}, GCPGKE: &GKERunner{},
-		Kubernetes: &KubernetesRunner{}, Docker: &DockerRunner{}, Local: &LocalRunner{},
-	}[k]
+	if row, ok := k.row(); ok {
+		return row.empty()
+	}
+	return nil
 }
 
 // kindAliases maps the kind names of other products to Fairlead's.
@@ -115,7 +168,7 @@ type Proxy struct {
 type ECSRunner struct {
 	Common
 	Auth *AWSAuth `json:"auth,omitempty" only:"control plane" doc:"Role with which an agent next to the control plane starts tasks. If absent: the agent runs in the account, under its task's role."`
-	Job  ECSJob   `json:"job" must:"true" doc:"The tasks."`
+	Job  ECSJob   `json:"job,omitzero" doc:"The tasks."`
 }
 
 func (r *ECSRunner) job() *JobCommon { return &r.Job.JobCommon }
@@ -125,15 +178,15 @@ func (r *ECSRunner) direct() bool { return r.Auth != nil }
 // ECSJob sets how a job runs as an ECS task.
 type ECSJob struct {
 	JobCommon
-	Region           string   `json:"region" must:"true" check:"region" doc:"AWS region of the cluster."`
-	Cluster          string   `json:"cluster" must:"true" check:"nonempty" doc:"Name or ARN of the cluster."`
-	Subnets          []string `json:"subnets" must:"true" check:"subnets" alias:"subnet_ids" doc:"1 to 16 subnets of one VPC."`
+	Region           string   `json:"region,omitempty" check:"region" doc:"AWS region of the cluster. If absent: the agent's own. Required if auth is set."`
+	Cluster          string   `json:"cluster,omitempty" check:"nonempty" doc:"Name or ARN of the cluster. If absent: the one in the agent's file. Required if auth is set."`
+	Subnets          []string `json:"subnets,omitempty" check:"subnets" alias:"subnet_ids" doc:"1 to 16 subnets of one VPC. If absent: those in the agent's file. Required if auth is set."`
 	SecurityGroups   []string `json:"security_groups,omitempty" check:"securitygroups" alias:"security_group_ids" doc:"Up to 5 security groups. If absent: the VPC's default."`
 	PublicIP         bool     `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public IP address; required in a subnet without NAT."`
 	LaunchType       string   `json:"launch_type,omitempty" check:"launchtype" doc:"fargate, fargate-spot or ec2. If absent: fargate."`
 	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of your own task definition. Its container for the job must have the name step. If absent: the agent creates one from the fields here if there is an image; otherwise it uses the one in the agent's file."`
 	TaskRoleARN      string   `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: the role of the job's operation, from the runner's stack."`
-	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Required without task_definition."`
+	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Required without task_definition, if auth or image is set."`
 	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
 	PullSecret       string   `json:"pull_secret,omitempty" check:"secretarn" alias:"repository_credentials" doc:"ARN of the Secrets Manager secret with the registry's credentials."`
 	CPU              CPU      `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`

@@ -65,7 +65,7 @@ func TestSchemaRefusesBadFiles(t *testing.T) {
 		"a repeated field": once, "a repeated variable": once, "a repeated field in JSON": once,
 		"a timeout of zero": amount, "an invalid image": "an image reference has its own notation",
 		"a stop grace beyond Fargate's": kinds, "3 CPUs on Fargate": kinds, "1 CPU with 1Gi on Fargate": more, "a disk of 10Gi on Fargate": kinds,
-		"a task definition and its role": more, "no execution role": more, "a certificate without key": more, "a cluster without credentials": more,
+		"a task definition and its role": more, "no execution role": more, "no subnet": more, "a certificate without key": more, "a cluster without credentials": more,
 		"a cluster without namespace": more, "more than the limit": more, "a variable twice": more, "a secret in plain": kinds,
 	}
 	schema := compiledSchema(t)

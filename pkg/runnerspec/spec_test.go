@@ -34,6 +34,11 @@ func minimal(k runnerspec.Kind) string {
 	return fmt.Sprintf("id: mine\nrunner_configuration:\n  type: %s%s\nstate_storage_configuration:\n  %s\n", k, job, storage)
 }
 
+// bare returns a runner of the kind whose agent's file has all settings, as in a customer's stack.
+func bare(k runnerspec.Kind) string {
+	return fmt.Sprintf("id: mine\nrunner_configuration:\n  type: %s\nstate_storage_configuration:\n  type: http\n", k)
+}
+
 // direct returns a runner of the kind that an agent next to the control plane serves,
 // if the kind supports that; otherwise a minimal runner.
 func direct(k runnerspec.Kind) string {
@@ -44,7 +49,10 @@ func direct(k runnerspec.Kind) string {
 		runnerspec.GCPGKE:     "cluster: {name: c, project_id: p, location: l, auth: {gcp_audience: //iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q, gcp_service_account: r@p.iam.gserviceaccount.com}}",
 		runnerspec.Kubernetes: "cluster: {server: 'https://k8s.example.com', auth: {service_account_token: hush}}",
 	}[k]
-	if cluster == "" {
+	switch {
+	case k == runnerspec.AWSECS:
+		return strings.Replace(minimal(k), "\n  job:", "\n  "+role+"\n  job:", 1)
+	case cluster == "":
 		return minimal(k)
 	}
 	return fmt.Sprintf("id: mine\nrunner_configuration:\n  type: %s\n  %s\n  job: {namespace: runners, service_account: runner}\nstate_storage_configuration:\n  type: http\n", k, cluster)

@@ -25,6 +25,7 @@ func All() []Version {
 			"Jobs can get secrets of yours: JobSecrets.",
 			"The outputs name what stays in the account when the stack is deleted.",
 			"Jobs share the archives of providers in the state bucket, below providers/.",
+			"WarmTasks keeps tasks started for the first jobs of deployments.",
 		}},
 	}
 }

@@ -53,7 +53,7 @@ func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 		s.Concurrency = min(own.Concurrency, common.Concurrency) // the file's value limits this machine; the value of the configuration limits each agent
 	}
 	for _, of := range []runnerspec.Configuration{file, sent} {
-		if of != nil && (of.Kind() == runnerspec.Local || of.Kind() == runnerspec.Docker) {
+		if of != nil && of.Kind().SecretsAreFiles() {
 			_, j := runnerspec.Shared(of)
 			maps.Copy(s.SecretFiles, j.Secrets)
 		}

@@ -223,7 +223,7 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 		}
 		r.V.Account, r.V.Region = in.Account, in.Region
 		tx.PutStack(r)
-		if err := dedicate(tx, &runner.V, inst.V); err != nil {
+		if err := adapt(tx, &runner.V, inst.V, r.V.Report == nil); err != nil {
 			return err
 		}
 		tx.PutRunner(runner)
@@ -280,13 +280,12 @@ func newStack(tx *kernel.Tx, inst store.Install, r store.Runner) (store.Stack, e
 	return store.Stack{Install: inst.ID, InstallName: inst.Name, Org: inst.Org, App: app.V.ID, Runner: r.ID, RunnerName: r.Name, Created: tx.Now}, nil
 }
 
-// dedicate makes the runner in a customer's stack serve this install only, if it serves
-// the whole org and no other install uses it. Otherwise other customers' jobs could run
-// in this customer's account.
-func dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
-	if r.Group != "" || r.Install != "" {
-		return nil
-	}
+// adapt makes the runner one of a customer's stack: of kind aws-ecs, and for this install
+// only if it serves the whole org. Otherwise other customers' jobs could run in this
+// customer's account. It changes nothing if other installs use the runner. fresh is true
+// before the first report of the stack. After it the kind stays: an agent of an older
+// template may follow the control plane's configuration.
+func adapt(tx *kernel.Tx, r *store.Runner, inst store.Install, fresh bool) error {
 	others := false
 	err := EachUse(tx, r.ID, func(_ store.RunnerUse, in store.Install) bool {
 		others = in.ID != inst.ID
@@ -299,7 +298,19 @@ func dedicate(tx *kernel.Tx, r *store.Runner, inst store.Install) error {
 	if err != nil {
 		return err
 	}
-	spec.Install = inst.Name
+	was := spec.Runner.Kind()
+	if fresh {
+		if problems := spec.ForStack(); len(problems) > 0 {
+			return problems.Err()
+		}
+	}
+	serves := r.Group == "" && r.Install == ""
+	if serves {
+		spec.Install = inst.Name
+	}
+	if !serves && spec.Runner.Kind() == was {
+		return nil
+	}
 	return configure(tx, r, spec)
 }
 

@@ -88,7 +88,8 @@ func worksFromItsOwnQueue(t *testing.T, inStack bool) {
 	agent := exec.Command(program.Build(t, "runner"), "agent", "--url", api.URL, "--data", t.TempDir(), "--log-level", "debug")
 	agent.Env = append(c.endpointsOf(), "PATH="+os.Getenv("PATH"), "FAIRLEAD_ENROLMENT_TOKEN="+enrolment.Token)
 	if inStack {
-		agent.Env = append(agent.Env, c.environ(stackConfig)...)
+		// The runner is of kind aws-ecs. As in the stack, the agent's file is final; here its steps are processes.
+		agent.Env = append(append(agent.Env, c.environ(stackConfig)...), "FAIRLEAD_AGENT_CONFIG={final: true, runner_configuration: {type: local}}")
 	}
 	var output bytes.Buffer
 	agent.Stdout, agent.Stderr = &output, &output

@@ -165,9 +165,13 @@ func answerClaim(k control.Claim, err error) (*claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &claimed{Status: http.StatusOK, Body: &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
+	return &claimed{Status: http.StatusOK, Body: claimOf(k)}, nil
+}
+
+func claimOf(k control.Claim) *wire.Claim {
+	return &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
 		Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
-		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size)}}, nil
+		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size)}
 }
 
 // sizeOf returns nil for a job that asks for no size.
@@ -205,6 +209,24 @@ func (s *server) warmRoutes(c *control.Control) {
 		none: "The warm step has no job, and gets none", problems: codes{fairlead.CodeWarmStepNotFound}},
 		func(ctx context.Context, in *WarmPath) (*claimed, error) {
 			return answerClaim(c.EndWarmStep(ctx, callerOf(ctx).session, fairlead.WarmStepID(in.Warm)))
+		})
+	type adopt struct{ Body wire.AdoptRequest }
+	register(s, op{Route: wire.AdoptSteps, auth: sessionToken, tag: "Agents", summary: "Get the claims of steps whose agent is gone",
+		doc: "An agent without the folders of the one before finds the steps where they run. A step whose agent is online, or whose lease is over, is not in the answer."},
+		func(ctx context.Context, in *adopt) (*body[wire.AdoptedSteps], error) {
+			var attempts []control.Attempt
+			for _, at := range in.Body.Attempts {
+				attempts = append(attempts, control.Attempt{Job: fairlead.JobID(at.Job), Epoch: at.Epoch})
+			}
+			found, err := c.AdoptSteps(ctx, callerOf(ctx).session, attempts, warmIDs(in.Body.WarmSteps))
+			out := wire.AdoptedSteps{Claims: []wire.Claim{}, Ended: []string{}}
+			for _, k := range found.Claims {
+				out.Claims = append(out.Claims, *claimOf(k))
+			}
+			for _, id := range found.Ended {
+				out.Ended = append(out.Ended, string(id))
+			}
+			return answer(out, err)
 		})
 	type await struct {
 		WarmPath

@@ -27,7 +27,7 @@ type Runner struct {
 	ModeParameter string        `env:"FAIRLEAD_MODE_PARAMETER" flag:"mode-parameter" doc:"name of an SSM parameter in the customer's AWS account with a mode as in FAIRLEAD_MODE, and after a colon a reason; the agent reads it every four seconds; the stricter mode applies, and until the agent has read the parameter once it starts no jobs"`
 	LogLevel      string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 	ShareLog      bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the agent sends the last 64 KiB of its own log when fairlead runner logs requests them"`
-	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them; 0s: no limit"`
+	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them, or leaves them to the next agent if they are tasks of ECS; 0s: no limit"`
 
 	Tofu           string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"path of OpenTofu or Terraform; default: tofu on PATH, otherwise terraform on PATH"`
 	PluginCache    string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder that keeps providers between jobs; default: plugin-cache in the data folder"`

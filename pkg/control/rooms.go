@@ -67,6 +67,8 @@ type (
 	PushedState = state.PushedState
 
 	AheadRequest     = execution.AheadRequest
+	Attempt          = execution.Attempt
+	Adopted          = execution.Adopted
 	Claim            = execution.Claim
 	ClaimOption      = execution.ClaimOption
 	Death            = execution.Death

@@ -201,6 +201,7 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 		a.claimLoop(claiming, agentCtx)
 	})
 	claims.Go(func() { a.keepFirst(claiming, agentCtx) })
+	claims.Go(func() { a.adoptOthers(claiming, agentCtx, firstBeat) })
 	a.logReady()
 
 	over := ctx.Done()
@@ -212,12 +213,10 @@ func (a *Agent) run(ctx context.Context, stop <-chan os.Signal) error {
 	claims.Wait() // after this line, no step is added
 	idle := make(chan struct{})
 	go func() { a.running.Wait(); close(idle) }()
-	if !a.options.LeaveSteps {
-		a.awaitSteps(ctx, agentCtx, stop, idle)
-	}
+	leave := a.options.LeaveSteps || a.awaitSteps(ctx, agentCtx, stop, idle)
 
 	end()
-	if a.options.LeaveSteps {
+	if leave {
 		select {
 		case <-idle: // no goroutine watches a step
 		case <-time.After(shutdownTimeout):

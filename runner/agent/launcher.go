@@ -332,6 +332,17 @@ func (l *executors) ahead() (starts bool, first int) {
 	return l.now.place.StartsAhead, l.now.setup.WarmTasks
 }
 
+// finder returns the executor of new steps if it finds steps without the agent's disk; otherwise nil.
+func (l *executors) finder() executor.Finder {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return nil
+	}
+	f, _ := l.now.executor.(executor.Finder)
+	return f
+}
+
 // keep records on disk how the step of an attempt was started, for the next agent.
 func (l *executors) keep(attemptID string, by *launcher) error {
 	if by.configuration == nil {

@@ -30,18 +30,23 @@ func (a *Agent) startDraining(drain context.CancelFunc) {
 }
 
 // awaitSteps returns when idle is closed. After it has killed the steps, it waits for idle at most
-// shutdownTimeout. The agent reports the deaths of the steps in this time.
-func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal, idle <-chan struct{}) {
+// shutdownTimeout. The agent reports the deaths of the steps in this time. If the drain limit is over and
+// the next agent finds the steps wherever it runs, awaitSteps interrupts none of them and returns true.
+func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal, idle <-chan struct{}) (leave bool) {
 	var drainLimit <-chan time.Time
 	if a.cfg.DrainFor > 0 {
 		drainLimit = time.After(a.cfg.DrainFor)
 	}
 	select {
 	case <-idle:
-		return
+		return false
 	case <-stop:
 	case <-ctx.Done():
 	case <-drainLimit:
+		if a.executors.finder() != nil {
+			a.log.Info("the steps that still run continue without this agent; the next agent watches them")
+			return true
+		}
 	}
 	a.mu.Lock()
 	a.stopping = true
@@ -49,7 +54,7 @@ func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal,
 	grace := a.interrupt(agentCtx)
 	select {
 	case <-idle:
-		return
+		return false
 	case <-stop:
 	case <-time.After(grace + graceSlack):
 	}
@@ -65,6 +70,7 @@ func (a *Agent) awaitSteps(ctx, agentCtx context.Context, stop <-chan os.Signal,
 	case <-idle:
 	case <-time.After(shutdownTimeout): // the reports are on disk: the next agent sends them
 	}
+	return false
 }
 
 // killFor returns the longest time that the kill of a remaining step may take.

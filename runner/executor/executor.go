@@ -121,6 +121,14 @@ type Checker interface {
 	Check(ctx context.Context) error
 }
 
+// Finder is an executor whose steps outlive the agent and its disk, as the tasks of a cloud do. An agent that drains leaves
+// its steps there, and the next agent finds them without the folders of the first.
+type Finder interface {
+	// Find returns the IDs of the steps that run or will run, of all agents of the runner; it may also return IDs of
+	// others. Attach accepts each of them.
+	Find(ctx context.Context) ([]string, error)
+}
+
 // Handle is one step. Safe for concurrent use.
 type Handle interface {
 	ID() string

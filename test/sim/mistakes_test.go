@@ -199,6 +199,14 @@ func mistakes() []mistake {
 		//   - The age of the answer to a start is not checked: the agent starts no other
 		//     step of a component while one runs, and on another host the state refuses
 		//     the old lease.
+		//   - A claim assigns its job to a warm step of another agent, role, size or
+		//     deployment, or a warm token buys two launch tokens: the simulator's executor
+		//     shares the agent's folders, so no step starts ahead. The tests of warm steps
+		//     in pkg/control have a row for each.
+		//   - An agent of another version than the pinned one gets jobs: all agents of the
+		//     simulator have one version. The tests of pins in pkg/control see it.
+		//   - A live agent's steps are adopted: an agent of the simulator finds its steps
+		//     on its disk. TestOnlyStepsOfGoneAgentsAreAdopted has a row for it.
 		//   - A log does not continue at the control plane's offset: this needs a power
 		//     loss at the end, and then the report is refused in any case.
 	}

@@ -62,6 +62,11 @@ func (c *Client) StartAhead(ctx context.Context, in wire.AheadRequest) ([]wire.W
 	return out.WarmSteps, err
 }
 
+// AdoptSteps returns those of the steps whose agent is gone. The client's token must be a session token.
+func (c *Client) AdoptSteps(ctx context.Context, in wire.AdoptRequest) (wire.AdoptedSteps, error) {
+	return get[wire.AdoptedSteps](ctx, c, call{route: wire.AdoptSteps, in: in})
+}
+
 // EndWarmStep ends a warm step. It returns ErrNoWork if the warm step has no job and will get none. If a claim has
 // assigned a job to it, EndWarmStep returns that claim without its launch token, and the step continues. The client's
 // token must be a session token.

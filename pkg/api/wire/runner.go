@@ -19,6 +19,7 @@ var (
 	HeartbeatSession = Route{"heartbeat-session", "POST", "/runner/v1/session/heartbeat"}
 	ClaimJob         = Route{"claim-job", "POST", "/runner/v1/claims"}
 	StartAhead       = Route{"start-ahead", "POST", "/runner/v1/warm-steps"}
+	AdoptSteps       = Route{"adopt-steps", "POST", "/runner/v1/steps/adopt"}
 	EndWarmStep      = Route{"end-warm-step", "POST", "/runner/v1/warm-steps/{warm}/end"}
 	AwaitJob         = Route{"await-job", "POST", "/runner/v1/warm-steps/{warm}/job"}
 	ReleaseJob       = Route{"release-job", "POST", "/runner/v1/jobs/{job}/release"}
@@ -287,6 +288,24 @@ type WarmStep struct {
 	Deployment string    `json:"deployment,omitempty" doc:"Whose jobs it can run; absent: of every deployment"`
 	ExpiresAt  time.Time `json:"expires_at" doc:"It gets no job after this time"`
 	Size       *JobSize  `json:"size,omitempty" doc:"CPU and memory that its jobs ask for; absent: the size that the runner is configured for"`
+}
+
+// AdoptRequest names steps that the agent found where they run, and did not start.
+type AdoptRequest struct {
+	Attempts  []Attempt `json:"attempts,omitempty" maxItems:"1000"`
+	WarmSteps []string  `json:"warm_steps,omitempty" maxItems:"1000" doc:"IDs"`
+}
+
+// Attempt is one attempt of a job.
+type Attempt struct {
+	Job   string `json:"job" maxLength:"64"`
+	Epoch int64  `json:"epoch" minimum:"1"`
+}
+
+// AdoptedSteps are those of the steps whose agent is gone.
+type AdoptedSteps struct {
+	Claims []Claim  `json:"claims" nullable:"false" doc:"Of the steps that have a job: the agent watches them. Without launch tokens"`
+	Ended  []string `json:"ended" nullable:"false" doc:"IDs of the warm steps that get no job: the agent stops them"`
 }
 
 // AwaitRequest waits for the job of a warm step. A repeated request with the same StepID

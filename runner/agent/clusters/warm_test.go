@@ -45,6 +45,7 @@ type world struct {
 	runner string
 	job    string // the job's settings in the agent's file
 	data   string
+	script string // that each component runs first, with the operation as $1
 	agent  *exec.Cmd
 	log    *lockedBuffer
 }
@@ -136,7 +137,7 @@ func (w *world) deploySized(size string, names ...string) wire.Deployment {
 			config += ", depends_on: [" + names[i-1] + "]"
 		}
 		config += "}\n"
-		digests[name] = w.PushOf(name, map[string]string{"run": "#!/bin/sh\necho \"$1 " + name + "\"\n"}).Digest
+		digests[name] = w.PushOf(name, map[string]string{"run": "#!/bin/sh\n" + w.script + "echo \"$1 " + name + "\"\n"}).Digest
 	}
 	return w.DeployOf(config, digests, wire.CreateDeploymentRequest{AutoApprove: true})
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -42,13 +43,11 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 		return e.made, nil
 	}
 	in := e.describe()
-	b, err := json.Marshal(in)
+	family, err := e.familyOf(in)
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(b)
-	in.Family = aws.String("fairlead-" + e.o.Runner + "-" + hex.EncodeToString(sum[:8]))
-	in.Tags = e.tags
+	in.Family, in.Tags = &family, e.tags
 	found, err := e.api.DescribeTaskDefinition(ctx, &ecs.DescribeTaskDefinitionInput{TaskDefinition: in.Family})
 	if err == nil {
 		e.made = aws.ToString(found.TaskDefinition.TaskDefinitionArn)
@@ -65,6 +64,26 @@ func (e *Executor) definition(ctx context.Context) (string, error) {
 	}
 	e.made = aws.ToString(made.TaskDefinition.TaskDefinitionArn)
 	return e.made, nil
+}
+
+// familyOf returns the family of a task definition that describe returned.
+func (e *Executor) familyOf(in *ecs.RegisterTaskDefinitionInput) (string, error) {
+	b, err := json.Marshal(in)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return "fairlead-" + e.o.Runner + "-" + hex.EncodeToString(sum[:8]), nil
+}
+
+// family returns the family of the tasks that the driver starts.
+func (e *Executor) family() (string, error) {
+	if e.o.Job.TaskDefinition == "" {
+		return e.familyOf(e.describe())
+	}
+	// An ARN ends with task-definition/FAMILY:REVISION.
+	family, _, _ := strings.Cut(e.o.Job.TaskDefinition[strings.LastIndexByte(e.o.Job.TaskDefinition, '/')+1:], ":")
+	return family, nil
 }
 
 // describe returns the task definition without its name.

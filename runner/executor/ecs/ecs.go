@@ -332,6 +332,46 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	return h, nil
 }
 
+// maxFound bounds the tasks that Find describes. The runner's own definition has far fewer.
+const maxFound = 1000
+
+// Find returns what the driver gave as startedBy to the running tasks of its family.
+func (e *Executor) Find(ctx context.Context) ([]string, error) {
+	family, err := e.family()
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	err = executor.Try(ctx, passing, func(ctx context.Context) error {
+		ids = nil
+		in := &ecs.ListTasksInput{Cluster: &e.o.Job.Cluster, Family: &family}
+		for len(ids) < maxFound {
+			page, err := e.api.ListTasks(ctx, in)
+			if err != nil || len(page.TaskArns) == 0 {
+				return err
+			}
+			found, err := e.watcher.describe(ctx, page.TaskArns) // a page has at most mostTasks
+			if err != nil {
+				return err
+			}
+			for _, task := range found {
+				if _, over := exitOf(task); !over && aws.ToString(task.StartedBy) != "" {
+					ids = append(ids, *task.StartedBy)
+				}
+			}
+			if in.NextToken = page.NextToken; in.NextToken == nil {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the tasks of %s: %w", family, err)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
 // Remove deletes the record of the attempt's task. ECS deletes the task itself.
 func (e *Executor) Remove(_ context.Context, id string) error {
 	if err := os.Remove(e.record(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -308,6 +309,65 @@ func (ex *Execution) EndWarmStep(ctx context.Context, s runners.Session, id fair
 		return Claim{}, err
 	}
 	return Claim{Job: JobOf(r.V), WarmStep: id}, nil
+}
+
+// Attempt names one attempt of a job.
+type Attempt struct {
+	Job   fairlead.JobID
+	Epoch int64
+}
+
+// Adopted are the steps of agents that are gone.
+type Adopted struct {
+	Claims []Claim               // of the steps that have a job, without launch tokens
+	Ended  []fairlead.WarmStepID // of the warm steps that get no job: their processes can be killed
+}
+
+// AdoptSteps returns which of the given steps of the session's runner were started by agents that are gone. Another agent
+// of the runner can watch them then. A step whose agent is online, or whose lease is over, is not in the answer. AdoptSteps
+// ends a warm step that has no job, because no claim of another agent assigns one to it.
+func (ex *Execution) AdoptSteps(ctx context.Context, s runners.Session, attempts []Attempt, warm []fairlead.WarmStepID) (Adopted, error) {
+	tx := ex.Reading(ctx)
+	gone, err := runners.Gone(tx, s)
+	if err != nil {
+		return Adopted{}, err
+	}
+	var out Adopted
+	for _, at := range attempts {
+		r, err := runnersJob(tx, s, at.Job)
+		if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && (!r.V.State.Leased() || r.V.Lease.Epoch != at.Epoch) {
+			continue
+		}
+		if err != nil {
+			return Adopted{}, err
+		}
+		by, err := store.Optional(ex.Store.Session(ctx, s.Runner, r.V.Lease.Session)) // a session's record expires after its agent is lost
+		if err != nil {
+			return Adopted{}, err
+		}
+		if gone(by.V.Instance) {
+			out.Claims = append(out.Claims, Claim{Job: JobOf(r.V)})
+		}
+	}
+	for _, id := range warm {
+		w, err := ex.Store.WarmStep(ctx, s.Runner, id)
+		if fairlead.KindOf(err) == fairlead.KindNotFound || err == nil && !gone(w.V.Instance) {
+			continue
+		}
+		if err != nil {
+			return Adopted{}, err
+		}
+		c, err := ex.EndWarmStep(ctx, s, id)
+		switch {
+		case errors.Is(err, ErrNoWork):
+			out.Ended = append(out.Ended, id)
+		case err != nil:
+			return Adopted{}, err
+		default:
+			out.Claims = append(out.Claims, c)
+		}
+	}
+	return out, nil
 }
 
 // launchToken returns the token that starts one epoch of a job.

@@ -167,6 +167,22 @@ func sessionStates(k *kernel.Kernel, sessions []store.Stored[store.Session]) []s
 	return states
 }
 
+// Gone returns a function that reports whether an agent of the session's runner is gone: the
+// agent of the session itself is, because it knows its own steps. The function gets the name of
+// the agent's process, as its sessions have it.
+func Gone(tx *kernel.Tx, s Session) (func(instance string) bool, error) {
+	sessions, err := tx.Store.Sessions(tx.Ctx, s.Runner, 20)
+	if err != nil {
+		return nil, err
+	}
+	online := map[string]bool{}
+	for i, state := range sessionStates(tx.Kernel, sessions) {
+		online[sessions[i].V.Instance] = online[sessions[i].V.Instance] || state == "online"
+	}
+	online[s.Instance] = false
+	return func(instance string) bool { return !online[instance] }, nil
+}
+
 // customerOf returns the mode that the customer set for a runner: the least restrictive
 // mode of its online agents. It returns nil if an online agent is enabled, or if no
 // agent is online.

@@ -26,6 +26,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
+	ssmtypes "github.com/aws/aws-sdk-go-v2/service/ssm/types"
 
 	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
@@ -108,7 +110,7 @@ func deploy(t *testing.T, tmpl template) *account {
 	a := &account{id: strings.ToLower(rand.Text())[:8], moto: other, functions: map[string]*function{},
 		resolver: &resolver{t: t, tmpl: tmpl, made: map[string]made{}}}
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
-	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other,
+	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other, "SSM": other,
 		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key})}
 	a.registry = newRegistry(t, other)
 	ecr := httptest.NewServer(http.HandlerFunc(a.registry.api))
@@ -252,6 +254,14 @@ func (a *account) queue(id string, p map[string]any) made {
 	out, err := sqs.NewFromConfig(a.config("EVENTBRIDGE")).CreateQueue(a.t.Context(), &in)
 	a.ok("create queue "+name, err)
 	return made{ref: *out.QueueUrl, attr: map[string]string{"Arn": "arn:aws:sqs:" + region + ":" + accountID + ":" + name, "QueueName": name}}
+}
+
+// parameter creates a parameter of SSM with the value of the template.
+func (a *account) parameter(p map[string]any) made {
+	name := a.text(p["Name"])
+	_, err := ssm.NewFromConfig(a.config("SSM")).PutParameter(a.t.Context(), &ssm.PutParameterInput{Name: &name, Type: ssmtypes.ParameterType(a.text(p["Type"])), Value: aws.String(a.text(p["Value"]))})
+	a.ok("create parameter "+name, err)
+	return made{ref: name}
 }
 
 func (a *account) bus(_ string, p map[string]any) made {

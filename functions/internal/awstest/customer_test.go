@@ -52,6 +52,8 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 			inner.made[id] = made{ref: id, attr: map[string]string{"RepositoryUri": accountID + ".dkr.ecr." + region + ".amazonaws.com/" + strings.ToLower(id)}}
 		case "AWS::Logs::LogGroup":
 			inner.made[id] = inner.logGroup(id, res.Properties) // for the output of agent and steps
+		case "AWS::SSM::Parameter":
+			inner.made[id] = inner.parameter(res.Properties)
 		default:
 			if !ignoredInRunnerStack[res.Type] && !taskResources[res.Type] {
 				w.t.Errorf("this test creates no %s, the type of %s", res.Type, id)

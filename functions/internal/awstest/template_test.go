@@ -19,11 +19,16 @@ const (
 
 // template is a CloudFormation template from the CDK.
 type template struct {
-	Parameters map[string]struct{ Default any }
+	Parameters map[string]parameter
 	Mappings   map[string]map[string]map[string]string
 	Conditions map[string]any
 	Resources  map[string]resource
 	Outputs    map[string]output
+}
+
+type parameter struct {
+	Type    string
+	Default any
 }
 
 type output struct {
@@ -132,6 +137,9 @@ func (r *resolver) call(name string, arg any) any {
 		if arg == "AWS::NoValue" {
 			return absent{}
 		}
+		if id := arg.(string); r.tmpl.Parameters[id].Type == "CommaDelimitedList" {
+			return r.value(map[string]any{"Fn::Split": []any{",", r.ref(id)}})
+		}
 		return r.ref(arg.(string))
 	case "Fn::GetAtt":
 		list := arg.([]any)
@@ -152,6 +160,13 @@ func (r *resolver) call(name string, arg any) any {
 			parts = append(parts, part)
 		}
 		return parts
+	case "Fn::Select":
+		list := arg.([]any)
+		i, err := strconv.Atoi(r.text(list[0]))
+		if err != nil {
+			r.t.Fatalf("select element %v: %v", list[0], err)
+		}
+		return r.value(list[1]).([]any)[i]
 	case "Fn::Join":
 		list := arg.([]any)
 		var parts []string

@@ -78,7 +78,7 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	w.registry.who = w.sts.Principal
 	served := map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
-		"*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
+		"ssm." + region + ".amazonaws.com": w.gates["SSM"].handler, "*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
 	maps.Copy(served, others)
 	served["ecs."+region+".amazonaws.com"] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.tasks.ServeHTTP(rw, r) })
 	authority, proxy := hosts.Serve(t, served)

@@ -17,10 +17,10 @@ import (
 // fetchLimit is the longest time of a download, which has some 50 MB.
 const fetchLimit = 5 * time.Minute
 
-// fetch returns the folder of the program and downloads it if it is not in the user's
+// Fetch returns the folder of the program and downloads it if it is not in the user's
 // cache. Test binaries run at the same time, so a lock file lets one binary download
 // while the other binaries wait. A rename makes the finished folder appear at once.
-func (p Program) fetch(ctx context.Context) (string, error) {
+func (p Program) Fetch(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find the cache folder for %s: %w", p.Name, err)

@@ -101,7 +101,7 @@ type Launched struct {
 // Launch downloads the program if necessary and starts it on a free loopback port. It
 // does not wait until the server answers.
 func (p Program) Launch(ctx context.Context) (*Launched, error) {
-	lib, err := p.fetch(ctx)
+	lib, err := p.Fetch(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package infratest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -339,37 +338,4 @@ func (s Stack) Policies(role string) (policies []map[string]any) {
 		}
 	}
 	return policies
-}
-
-// substituted replaces the variables of principal tags in resources by their values.
-// Without the replacement, iam-simulate takes the colon in "${aws:PrincipalTag/…}"
-// for a separator of the ARN, and the resource matches nothing.
-func substituted(policies []map[string]any, context map[string]any) []map[string]any {
-	text, err := json.Marshal(policies)
-	if err != nil {
-		panic(err) // it was read from JSON
-	}
-	s := string(text)
-	for key, value := range context {
-		if v, ok := value.(string); ok && strings.HasPrefix(key, "aws:PrincipalTag/") && !strings.ContainsAny(v, "*?\"\\") {
-			s = strings.ReplaceAll(s, "${"+key+"}", v)
-		}
-	}
-	var out []map[string]any
-	if err := json.Unmarshal([]byte(s), &out); err != nil {
-		panic(err) // the values have no quotes
-	}
-	return out
-}
-
-// roleOf returns the ARN of the role of a session, as aws:PrincipalArn has it. The ARN
-// of a session does not contain the role's path, so questions about a role with a path
-// must use the role itself.
-func roleOf(principal string) string {
-	rest, ok := strings.CutPrefix(principal, "arn:aws:sts::"+Account+":assumed-role/")
-	if !ok {
-		return principal
-	}
-	name, _, _ := strings.Cut(rest, "/")
-	return "arn:aws:iam::" + Account + ":role/" + name
 }

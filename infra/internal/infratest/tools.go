@@ -13,11 +13,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/tools/iamsimulator"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -34,9 +33,6 @@ type checker struct {
 func cfnLint() checker { return checker{"cfn-lint", "FAIRLEAD_REQUIRE_CFN_LINT", "Python 3 with pip"} }
 func cfnGuard() checker {
 	return checker{"cfn-guard", "FAIRLEAD_REQUIRE_CFN_GUARD", "Node with npm"}
-}
-func iamSimulator() checker {
-	return checker{"the IAM simulator", "FAIRLEAD_REQUIRE_IAM_SIMULATOR", "Node with npm"}
 }
 
 // missing skips the test, or fails it if the environment requires the checker.
@@ -236,90 +232,17 @@ func CDK(t *testing.T, args ...string) string {
 }
 
 // Question asks whether a principal may use an action on a resource.
-type Question struct {
-	Principal string // ARN
-	Action    string
-	Resource  string           // ARN, or "*"
-	Account   string           // of the resource
-	Context   map[string]any   // condition keys; a key with the value nil is absent from the request
-	Identity  []map[string]any // policies of the principal
-	Session   map[string]any   // session policy; nil: none
-	Boundary  map[string]any   // nil: none
-	ResourceP map[string]any   // policy of the resource; nil: none
-}
+type Question = iamsimulator.Question
 
 // Ask evaluates the questions as IAM does, and returns for each whether it is allowed.
 // An invalid question fails the test.
 func Ask(t *testing.T, questions []Question) []bool {
 	t.Helper()
-	folder := node(t, iamSimulator())
-	named := func(ps ...map[string]any) []any {
-		out := []any{}
-		for i, p := range ps {
-			if p != nil {
-				out = append(out, map[string]any{"name": fmt.Sprint("policy", i), "policy": p})
-			}
-		}
-		return out
-	}
-	var input []any
-	for _, q := range questions {
-		account := q.Account
-		context := map[string]any{"aws:SecureTransport": "true", "aws:PrincipalArn": roleOf(q.Principal)}
-		if arn := strings.Split(q.Principal, ":"); len(arn) > 4 {
-			context["aws:PrincipalAccount"] = arn[4]
-		}
-		for key, value := range q.Context {
-			if context[key] = value; value == nil {
-				delete(context, key)
-			}
-		}
-		simulation := map[string]any{
-			"request": map[string]any{"principal": q.Principal, "action": q.Action,
-				"resource": map[string]any{"resource": q.Resource, "accountId": account}, "contextVariables": context},
-			"identityPolicies": named(substituted(q.Identity, context)...), "serviceControlPolicies": []any{}, "resourceControlPolicies": []any{},
-		}
-		if q.Session != nil {
-			simulation["sessionPolicy"] = substituted([]map[string]any{q.Session}, context)[0]
-		}
-		if q.Boundary != nil {
-			simulation["permissionBoundaryPolicies"] = named(q.Boundary)
-		}
-		if q.ResourceP != nil {
-			simulation["resourcePolicy"] = q.ResourceP
-		}
-		input = append(input, simulation)
-	}
-	text, err := json.Marshal(input)
+	simulator := iamsimulator.Start(t)
+	defer simulator.Stop()
+	allowed, err := simulator.Ask(questions)
 	if err != nil {
 		t.Fatal(err)
-	}
-	var stdout, stderr bytes.Buffer
-	script, err := filepath.Abs(filepath.Join(toolsFolder, "simulate.mjs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "node", script, folder)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("iam-simulate: %v\n%s", err, stderr.Bytes())
-	}
-	var answers []struct {
-		Decision string          `json:"decision"`
-		Error    json.RawMessage `json:"error"`
-	}
-	if err := json.Unmarshal(stdout.Bytes(), &answers); err != nil || len(answers) != len(questions) {
-		t.Fatalf("iam-simulate: %d answers to %d questions, %v", len(answers), len(questions), err)
-	}
-	allowed := make([]bool, len(answers))
-	for i, a := range answers {
-		if a.Decision == "" {
-			t.Fatalf("iam-simulate cannot answer whether %s may %s on %s: %s", questions[i].Principal, questions[i].Action, questions[i].Resource, a.Error)
-		}
-		if !slices.Contains([]string{"Allowed", "ExplicitlyDenied", "ImplicitlyDenied"}, a.Decision) {
-			t.Fatalf("iam-simulate decided %q", a.Decision)
-		}
-		allowed[i] = a.Decision == "Allowed"
 	}
 	return allowed
 }
@@ -335,7 +258,7 @@ func Accepts(t *testing.T, template Template, parameter string, values []string)
 	if pattern == "" {
 		t.Fatalf("the parameter %s has no pattern", parameter)
 	}
-	node(t, iamSimulator()) // skips the test without Node
+	node(t, cfnGuard()) // skips the test without Node
 	input, err := json.Marshal(values)
 	if err != nil {
 		t.Fatal(err)

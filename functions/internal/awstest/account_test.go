@@ -1,6 +1,7 @@
 package awstest
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
@@ -29,6 +30,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	ssmtypes "github.com/aws/aws-sdk-go-v2/service/ssm/types"
 
+	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
@@ -67,6 +69,8 @@ type account struct {
 	moto      string            // URL of its moto
 	endpoints map[string]string // URLs of the servers, by the SDK's name of the service
 	gates     map[string]*gate  // proxies before the servers, by the same names; only the functions use them
+	guard     *iamtest.Guard
+	refused   *refusals
 	functions map[string]*function
 	registry  *registry
 	buckets   []string
@@ -75,6 +79,9 @@ type account struct {
 // function is a function of the stack with its execution environments.
 type function struct {
 	name    string
+	role    string    // ARN
+	log     string    // log group
+	key     string    // access key of the role's session
 	program *exec.Cmd // never started: each environment copies it
 	idle    chan *runtimetest.Function
 	mu      sync.Mutex
@@ -87,8 +94,7 @@ type function struct {
 const environments = 6
 
 // ignored lists the types of resources that do not change the behavior of the
-// control plane, or that have no server here. The tests in infra evaluate the
-// permissions.
+// control plane, or that have no server here, and the policies, which the guard enforces.
 var ignored = map[string]string{
 	"AWS::CloudWatch::Alarm": "", "AWS::CloudWatch::Dashboard": "", "AWS::IAM::Policy": "", "AWS::Lambda::Permission": "", "AWS::SQS::QueuePolicy": "",
 	"AWS::S3::BucketPolicy": "", "AWS::KMS::Alias": "", "AWS::Route53::RecordSet": "", "AWS::ApiGatewayV2::DomainName": "", "AWS::ApiGatewayV2::ApiMapping": "",
@@ -112,7 +118,8 @@ func deploy(t *testing.T, tmpl template) *account {
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other, "SSM": other,
 		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key})}
-	a.registry = newRegistry(t, other)
+	a.guard, a.refused = newGuard(t)
+	a.registry = newRegistry(t, other, a.guard)
 	ecr := httptest.NewServer(http.HandlerFunc(a.registry.api))
 	t.Cleanup(ecr.Close)
 	a.endpoints["ECR"] = ecr.URL
@@ -148,6 +155,8 @@ func deploy(t *testing.T, tmpl template) *account {
 			t.Errorf("this test creates no %s, the type of %s", res.Type, id)
 		}
 	}
+	a.addPolicies(a.resolver)
+	a.openFunctions()
 	return a
 }
 
@@ -187,14 +196,14 @@ func (a *account) logGroup(id string, p map[string]any) made {
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:logs:" + region + ":" + accountID + ":log-group:" + name + ":*"}}
 }
 
-// role creates only a name, because no server of the test checks permissions with
-// IAM.
+// role creates only a name. The guard gets the role's policies later, because they name
+// resources that refer to the role.
 func (a *account) role(id string, p map[string]any) made {
 	name := a.text(p["RoleName"])
 	if name == "" {
 		name = id
 	}
-	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:iam::" + accountID + ":role/" + name}}
+	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:iam::" + accountID + ":role" + cmp.Or(a.text(p["Path"]), "/") + name}}
 }
 
 func (a *account) key(p map[string]any, signing string) made {
@@ -213,9 +222,13 @@ func (a *account) table(id string, p map[string]any) made {
 	if in.StreamSpecification != nil {
 		in.StreamSpecification.StreamEnabled = aws.Bool(true) // the API requires it; CloudFormation implies it
 	}
-	out, err := dynamodb.NewFromConfig(a.config("DYNAMODB")).CreateTable(a.t.Context(), &in)
+	_, err := dynamodb.NewFromConfig(a.config("DYNAMODB")).CreateTable(a.t.Context(), &in)
 	a.ok("create table "+id, err)
-	return made{ref: *in.TableName, attr: map[string]string{"Arn": *out.TableDescription.TableArn, "StreamArn": aws.ToString(out.TableDescription.LatestStreamArn)}}
+	encryption, _ := p["SSESpecification"].(map[string]any)
+	a.guard.AddTable(*in.TableName, iamtest.Table{PartitionKey: *in.KeySchema[0].AttributeName, Key: a.text(encryption["KMSMasterKeyId"])})
+	// The ARNs of AWS. DynamoDB Local's have another region and account.
+	arn := "arn:aws:dynamodb:" + region + ":" + accountID + ":table/" + *in.TableName
+	return made{ref: *in.TableName, attr: map[string]string{"Arn": arn, "StreamArn": arn + "/stream/2026-01-01T00:00:00.000"}}
 }
 
 func (a *account) bucket(id string, p map[string]any) made {
@@ -229,6 +242,8 @@ func (a *account) bucket(id string, p map[string]any) made {
 		a.ok("set the versioning of bucket "+name, err)
 	}
 	a.buckets = append(a.buckets, name)
+	encryption := a.value(p["BucketEncryption"]).(map[string]any)["ServerSideEncryptionConfiguration"].([]any)[0].(map[string]any)["ServerSideEncryptionByDefault"].(map[string]any)
+	a.guard.AddBucket(name, a.text(encryption["KMSMasterKeyID"]))
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:s3:::" + name, "DomainName": name + ".s3.amazonaws.com", "RegionalDomainName": name + ".s3." + region + ".amazonaws.com"}}
 }
 
@@ -275,11 +290,12 @@ func (a *account) bus(_ string, p map[string]any) made {
 // Instead of the bus, package awstest runs the schedules (tick) and delivers to
 // functions (pumpEvents).
 func (a *account) rule(id string, p map[string]any) made {
+	client, name, bus := eventbridge.NewFromConfig(a.config("EVENTBRIDGE")), a.id+"-"+id, a.text(p["EventBusName"])
+	rule := made{ref: name, attr: map[string]string{"Arn": "arn:aws:events:" + region + ":" + accountID + ":rule/" + name}}
 	pattern, ok := p["EventPattern"]
 	if !ok {
-		return made{}
+		return rule
 	}
-	client, name, bus := eventbridge.NewFromConfig(a.config("EVENTBRIDGE")), a.id+"-"+id, a.text(p["EventBusName"])
 	text := as[jsonText](a.resolver, map[string]any{"v": pattern}).string()
 	_, err := client.PutRule(a.t.Context(), &eventbridge.PutRuleInput{Name: &name, EventBusName: &bus, EventPattern: &text, State: ebtypes.RuleStateEnabled})
 	a.ok("create rule "+name, err)
@@ -291,7 +307,7 @@ func (a *account) rule(id string, p map[string]any) made {
 		_, err := client.PutTargets(a.t.Context(), &eventbridge.PutTargetsInput{Rule: &name, EventBusName: &bus, Targets: []ebtypes.Target{{Id: aws.String("t"), Arn: &arn}}})
 		a.ok("add a target to rule "+name, err)
 	}
-	return made{ref: name}
+	return rule
 }
 
 // lambda prepares a function: its binary, the template's environment and the
@@ -300,14 +316,14 @@ func (a *account) lambda(id string, p map[string]any) made {
 	name := a.text(p["FunctionName"])
 	short := name[strings.LastIndex(name, "-")+1:]
 	cmd := exec.Command(functionProgram(a.t, short))
-	cmd.Env = []string{"AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR=" + a.t.TempDir()}
+	cmd.Env = []string{"AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true", "TMPDIR=" + a.t.TempDir()}
 	for service, g := range a.gates {
 		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL_"+service+"="+g.url)
 	}
 	for k, v := range p["Environment"].(map[string]any)["Variables"].(map[string]any) {
 		cmd.Env = append(cmd.Env, k+"="+a.text(v))
 	}
-	a.functions[short] = &function{name: short, program: cmd, idle: make(chan *runtimetest.Function, environments)}
+	a.functions[short] = &function{name: short, role: a.text(p["Role"]), log: a.text(p["LoggingConfig"].(map[string]any)["LogGroup"]), program: cmd, idle: make(chan *runtimetest.Function, environments)}
 	arn := "arn:aws:lambda:" + region + ":" + accountID + ":function:" + name
 	return made{ref: name, attr: map[string]string{"Arn": arn}}
 }

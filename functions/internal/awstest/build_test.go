@@ -45,7 +45,7 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 		t.Errorf("the build runner is %+v, want it online with a proof of the role %s", b, want)
 	}
 	for _, role := range []string{"SessionRole", "PublisherRole"} {
-		if sessions := v.roles.of(v.attribute(role, "Arn")); len(sessions) > 0 {
+		if sessions := v.sessionsOf(v.attribute(role, "Arn")); len(sessions) > 0 {
 			t.Errorf("the build runner assumed the %s: sessions %q", role, sessions)
 		}
 	}
@@ -79,5 +79,6 @@ func (v *vendor) stackResolver() *resolver {
 			r.made[id] = v.role(id, r.tmpl.Resources[id].Properties)
 		}
 	}
+	v.addPolicies(r)
 	return r
 }

@@ -1,7 +1,8 @@
 package awstest
 
 import (
-	"strings"
+	"maps"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
@@ -27,7 +28,7 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 	for _, p := range stack.Parameters {
 		given[p.Name] = p.Value
 	}
-	inner := &account{id: w.id + "-" + install, endpoints: w.endpoints,
+	inner := &account{id: w.id + "-" + install, endpoints: w.endpoints, guard: w.guard, refused: w.refused,
 		resolver: &resolver{t: w.t, tmpl: readTemplate(w.t, runnerTemplate), made: map[string]made{}, given: given}}
 	c = &customer{account: inner, tasks: w.tasks}
 	for name := range inner.tmpl.Parameters {
@@ -35,7 +36,12 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 			w.t.Errorf("the vendor did not get the parameter %s", name)
 		}
 	}
-	for id, res := range inner.tmpl.Resources {
+	keys := inner.tmpl.ofType("AWS::KMS::Key") // the first, because buckets name them
+	for _, id := range append(keys, slices.Sorted(maps.Keys(inner.tmpl.Resources))...) {
+		res := inner.tmpl.Resources[id]
+		if _, done := inner.made[id]; done {
+			continue
+		}
 		if res.Condition != "" && !inner.holds(res.Condition) {
 			continue
 		}
@@ -43,13 +49,14 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 		case "AWS::IAM::Role":
 			inner.made[id] = c.role(id, res.Properties)
 		case "AWS::IAM::ManagedPolicy":
-			inner.made[id] = made{ref: "arn:aws:iam::" + accountID + ":policy/" + id}
+			inner.made[id] = made{ref: "arn:aws:iam::" + accountID + ":policy" + inner.text(res.Properties["Path"]) + inner.text(res.Properties["ManagedPolicyName"])}
 		case "AWS::S3::Bucket":
 			inner.made[id] = inner.bucket(id, res.Properties)
 		case "AWS::KMS::Key":
 			inner.made[id] = inner.key(res.Properties, "")
 		case "AWS::ECR::Repository":
-			inner.made[id] = made{ref: id, attr: map[string]string{"RepositoryUri": accountID + ".dkr.ecr." + region + ".amazonaws.com/" + strings.ToLower(id)}}
+			name := inner.text(res.Properties["RepositoryName"])
+			inner.made[id] = made{ref: name, attr: map[string]string{"Arn": "arn:aws:ecr:" + region + ":" + accountID + ":repository/" + name, "RepositoryUri": registryHost + "/" + name}}
 		case "AWS::Logs::LogGroup":
 			inner.made[id] = inner.logGroup(id, res.Properties) // for the output of agent and steps
 		case "AWS::SSM::Parameter":
@@ -61,14 +68,6 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 		}
 	}
 	w.makeStepTask(inner)
+	inner.addPolicies(inner.resolver)
 	return c, w.startTask(inner.resolver, "RunnerTask")
-}
-
-// role creates only a name, with the path of the template.
-func (c *customer) role(id string, p map[string]any) made {
-	name := c.text(p["RoleName"])
-	if name == "" {
-		name = id
-	}
-	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:iam::" + accountID + ":role" + c.text(p["Path"]) + name}}
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +31,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/tools/deployment"
 	"github.com/fairlead/fairlead/tools/program"
@@ -145,15 +144,11 @@ func newVendor(t *testing.T) *vendor {
 		"api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler,
 		"kms." + region + ".amazonaws.com":     a.gates["KMS"].handler,
 	})
-	roots, err := os.ReadFile(v.authority)
-	a.ok("read the authority", err)
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(roots)
-	proxy, err := url.Parse(v.proxy)
-	a.ok("read the proxy's URL", err)
-	transport := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool}}
-	t.Cleanup(transport.CloseIdleConnections)
-	who := v.sts.AssumeRole("aws", accountID, vendorRole, "AROA"+strings.Repeat("V", 17), "alice")
+	transport := transport(t, v.authority, v.proxy)
+	arn := "arn:aws:iam::" + accountID + ":role/" + vendorRole
+	v.guard.AddRole(iamtest.Role{ARN: arn, Policies: []iamtest.Policy{{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*"}}}}})
+	who, err := v.guard.Give(arn, "alice")
+	a.ok("open a session of the operator", err)
 	v.Deployment = deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true}, Root: t.TempDir(), Run: v.run, Out: &v.out,
 		Remote: v.failingPush(transport), Config: aws.Config{Region: region, HTTPClient: &http.Client{Transport: transport}, RetryMaxAttempts: 1,
 			Credentials: credentials.NewStaticCredentialsProvider(who.AccessKeyID, who.SecretAccessKey, who.SessionToken)}}

@@ -7,7 +7,7 @@
 //   - API Gateway: by a front.
 //   - The event sources of the stream and the queues: by pumps, which batch,
 //     filter, retry and discard as Lambda documents it.
-//   - STS: by ststest.
+//   - STS and IAM: by iamtest. Each request is checked with the policies of the templates.
 //   - Ed25519 keys of KMS: by kmstest.
 //   - The content of ECR's repositories: by the registry of the embedded server.
 package awstest

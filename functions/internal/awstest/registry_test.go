@@ -4,19 +4,19 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"regexp"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/pkg/artifact"
-	"github.com/fairlead/fairlead/pkg/identity/ststest"
 )
 
 // registryHost is the host of the account's ECR registry.
@@ -29,16 +29,15 @@ type registry struct {
 	t     *testing.T
 	moto  http.Handler
 	files http.Handler
-	who   func(accessKeyID string) (ststest.Principal, bool)
+	guard *iamtest.Guard
 
 	mu     sync.Mutex
-	made   map[string]bool              // the repositories that exist
-	logins map[string]ststest.Principal // by password
-	pulled map[string]int               // reads, by session
-	pushed int                          // requests that write
+	made   map[string]bool   // the repositories that exist
+	logins map[string]string // access keys, by password
+	pushed int               // requests that write
 }
 
-func newRegistry(t *testing.T, moto string) *registry {
+func newRegistry(t *testing.T, moto string, guard *iamtest.Guard) *registry {
 	t.Helper()
 	u, err := url.Parse(moto)
 	if err != nil {
@@ -48,7 +47,7 @@ func newRegistry(t *testing.T, moto string) *registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registry{t: t, moto: httputil.NewSingleHostReverseProxy(u), files: files, made: map[string]bool{}, logins: map[string]ststest.Principal{}, pulled: map[string]int{}}
+	return &registry{t: t, moto: httputil.NewSingleHostReverseProxy(u), files: files, guard: guard, made: map[string]bool{}, logins: map[string]string{}}
 }
 
 var credential = regexp.MustCompile(`Credential=([^/]+)/`)
@@ -58,17 +57,9 @@ func (g *registry) api(w http.ResponseWriter, r *http.Request) {
 	switch operation(r) {
 	case "GetAuthorizationToken":
 		key := credential.FindStringSubmatch(r.Header.Get("Authorization"))
-		if key == nil {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		who, ok := g.who(key[1])
-		if !ok {
-			g.t.Errorf("%s requests a login with credentials of no session", key[1])
-		}
 		password := rand.Text()
 		g.mu.Lock()
-		g.logins[password] = who
+		g.logins[password] = key[1] // the guard has verified it
 		g.mu.Unlock()
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 		_ = json.NewEncoder(w).Encode(map[string]any{"authorizationData": []any{map[string]any{
@@ -107,52 +98,40 @@ var inRepository = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs)/`)
 func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
 	g.mu.Lock()
-	who, ok := g.logins[password]
+	key, ok := g.logins[password]
 	g.mu.Unlock()
 	if !ok || user != "AWS" {
 		w.Header().Set("WWW-Authenticate", `Basic realm="https://`+registryHost+`/",service="ecr.amazonaws.com"`)
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	role, session := "", ""
-	if parts := strings.Split(who.ARN, "/"); len(parts) == 3 {
-		role, session = parts[1], parts[2]
+	calls, err := g.guard.RegistryCalls(r)
+	if err == nil {
+		err = g.guard.Authorize(key, calls...)
+	}
+	if err != nil {
+		if _, denied := errors.AsType[*iamtest.Denied](err); !denied {
+			g.t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]any{"code": "DENIED", "message": err.Error()}}})
+		return
 	}
 	if m := inRepository.FindStringSubmatch(r.URL.Path); m != nil {
-		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		publishes := strings.Contains(role, "-publisher-") && strings.Contains(m[1], "/app/"+session+"/") ||
-			role == vendorRole && strings.HasSuffix(m[1], "/runner")
 		g.mu.Lock()
 		made := g.made[m[1]]
-		if !reads {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			g.pushed++
 		}
-		if reads && strings.Contains(role, "-runner-session-") {
-			g.pulled[session]++
-		}
 		g.mu.Unlock()
-		switch {
-		case !publishes && !(reads && strings.Contains(role, "-runner-session-")):
-			g.t.Errorf("%s may not %s %s", who.ARN, r.Method, r.URL.Path)
-			w.WriteHeader(http.StatusForbidden)
-			return
-		case !made:
+		if !made {
 			g.t.Errorf("%s %s: the repository does not exist", r.Method, r.URL.Path)
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
 	}
 	g.files.ServeHTTP(w, r)
-}
-
-// pulls returns the number of reads by the runners' sessions.
-func (g *registry) pulls() (n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.pulled {
-		n += p
-	}
-	return n
 }
 
 // pushes returns the number of requests that wrote.

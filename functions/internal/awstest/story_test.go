@@ -96,18 +96,15 @@ func (w *world) install(name string) (c *customer, stop func()) {
 // install's log group, and pulled its component from the app's repositories.
 func (w *world) checkDirect(c *customer, deployment string) {
 	w.t.Helper()
-	for service, operation := range map[string]string{"SQS": "ReceiveMessage", "CLOUDWATCH_LOGS": "PutLogEvents"} {
-		if w.gates[service].count(operation) == 0 {
-			w.t.Errorf("%s got no request for %s", service, operation)
+	for _, action := range []string{"sqs:ReceiveMessage", "logs:PutLogEvents", "ecr:GetDownloadUrlForLayer"} {
+		if w.guard.Uses(w.attribute("SessionRole", "Arn"), action) == 0 {
+			w.t.Errorf("no runner's session used %s", action)
 		}
-	}
-	if w.registry.pulls() == 0 {
-		w.t.Error("no runner session pulled an artifact from ECR")
 	}
 	inWarm := map[string]int{} // jobs that ran in a task that was started ahead, by the task's role
 	for _, j := range w.jobs(deployment) {
 		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole"}[j.Operation]
-		if sessions := w.roles.of(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
+		if sessions := w.sessionsOf(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
 			w.t.Errorf("job %s (%s) has not assumed the %s; its sessions: %s", j.ID, j.Operation, role, sessions)
 		}
 		step := c.attribute(strings.TrimSuffix(role, "Role")+"StepRole", "Arn")

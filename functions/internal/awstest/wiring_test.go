@@ -110,10 +110,15 @@ func (a *account) pumps() (stop func()) {
 		p := a.tmpl.Resources[id].Properties
 		source, target := a.text(p["EventSourceArn"]), a.text(p["FunctionName"])
 		name := target[strings.LastIndex(target, "-")+1:]
+		if to, ok := p["DestinationConfig"].(map[string]any); ok {
+			a.may(name, a.text(to["OnFailure"].(map[string]any)["Destination"]), "sqs:SendMessage")
+		}
 		if strings.HasPrefix(source, "arn:aws:sqs:") {
+			a.may(name, source, "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 			running.Go(func() { a.pumpQueue(ctx, a.urlOf(source), name, int(p["BatchSize"].(float64))) })
 			continue
 		}
+		a.may(name, source, "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams")
 		running.Go(func() { a.pumpStream(ctx, a.tableOf(source), name, p) })
 	}
 	for _, id := range a.tmpl.ofType("AWS::Events::Rule") {
@@ -423,6 +428,8 @@ func (a *account) makeGates() map[string]*gate {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 			proxy.ServeHTTP(w, r)
 		})
+		g.handler, err = a.guard.Handler(service, g.handler)
+		a.ok("guard "+service, err)
 		s := httptest.NewServer(g.handler)
 		a.t.Cleanup(s.Close)
 		g.url = s.URL

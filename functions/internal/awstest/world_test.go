@@ -3,6 +3,8 @@ package awstest
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -10,12 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
-	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/test/hosts"
 	"github.com/fairlead/fairlead/tools/program"
@@ -31,7 +31,6 @@ const (
 // process with environ can reach it.
 type world struct {
 	*account
-	sts     *ststest.Server
 	environ []string // environment of a process that uses the host names
 	// authority is the file with the certificate authority of the hosts, proxy the URL
 	// of the proxy to them. environ contains both.
@@ -39,7 +38,6 @@ type world struct {
 	token            string // "": the CLI uses its own login
 	config           string // the CLI's configuration folder
 	close            func() // stops the pumps; call it before the test ends, because the functions end with the test
-	roles            *roles
 	tasks            *ecstest.Cloud
 }
 
@@ -74,29 +72,43 @@ func deployWorld(t *testing.T) *world {
 // starts the pumps.
 func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	t.Helper()
-	w := &world{account: a, sts: ststest.New(time.Now), config: t.TempDir()}
-	w.registry.who = w.sts.Principal
-	served := map[string]http.Handler{planeHost: w.front(), stsHost: w.sts, registryHost: w.registry,
+	w := &world{account: a, config: t.TempDir()}
+	served := map[string]http.Handler{planeHost: w.front(), stsHost: w.guard.STS(), registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"ssm." + region + ".amazonaws.com": w.gates["SSM"].handler, "*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
 	maps.Copy(served, others)
-	served["ecs."+region+".amazonaws.com"] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.tasks.ServeHTTP(rw, r) })
+	tasks, err := w.guard.Handler("ECS", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.tasks.ServeHTTP(rw, r) }))
+	w.ok("guard ECS", err)
+	served["ecs."+region+".amazonaws.com"] = tasks
 	authority, proxy := hosts.Serve(t, served)
 	w.authority, w.proxy = authority, proxy
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	// The vendor's and the customers' account are the same here. Every role can be
-	// assumed: infra's own tests evaluate the permissions.
-	w.roles = &roles{}
-	w.sts.LetAssume(w.roles.take)
-	for name, role := range map[string]string{"controlapi": "ControlAPIRole", "sessionapi": "SessionAPIRole", "runnerapi": "RunnerAPIRole"} {
+	// The vendor's and the customers' account are the same here.
+	for _, name := range []string{"controlapi", "sessionapi", "runnerapi"} { // they call STS
 		f := w.functions[name]
-		own := w.sts.AssumeRole("aws", accountID, w.ref(role), "AROA"+strings.Repeat("F", 17), name)
-		f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy,
-			"AWS_ACCESS_KEY_ID="+own.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+own.SecretAccessKey, "AWS_SESSION_TOKEN="+own.SessionToken)
+		f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
 	}
 	w.tasks = w.makeCloud()
 	w.close = w.pumps()
 	return w
+}
+
+// transport connects to the hosts that hosts.Serve serves.
+func transport(t *testing.T, authority, proxy string) *http.Transport {
+	t.Helper()
+	roots, err := os.ReadFile(authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(roots)
+	through, err := url.Parse(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{RootCAs: pool}}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
 }
 
 // cli runs the CLI as the vendor and returns its standard output. An exit code other
@@ -150,26 +162,11 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
-// roles records the assumed roles.
-type roles struct {
-	mu    sync.Mutex
-	taken []url.Values
-}
-
-func (r *roles) take(form url.Values) (time.Duration, string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.taken = append(r.taken, form)
-	return 15 * time.Minute, ""
-}
-
-// of returns the names of the sessions that assumed a role.
-func (r *roles) of(arn string) (sessions []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, form := range r.taken {
-		if form.Get("RoleArn") == arn {
-			sessions = append(sessions, form.Get("RoleSessionName"))
+// sessionsOf returns the names of the sessions that assumed a role.
+func (w *world) sessionsOf(arn string) (sessions []string) {
+	for _, a := range w.guard.Assumed() {
+		if a.Role == arn {
+			sessions = append(sessions, a.Session)
 		}
 	}
 	return sessions

@@ -17,6 +17,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,26 +41,37 @@ type Server struct {
 	known  map[string]entry // by access key
 	serial int
 	asked  int
-	assume func(url.Values) (time.Duration, string)
+	assume Assume
 }
 
 type entry struct {
-	creds aws.Credentials
-	who   Principal
+	creds   aws.Credentials
+	expires time.Time // zero: never
+	who     Principal
 }
+
+// Assume decides a request for the action AssumeRole. It gets the caller's access key and
+// the form of the request. It returns how long the credentials are valid and an optional
+// function that gets them, or an error code of STS.
+type Assume func(accessKeyID string, form url.Values) (life time.Duration, given func(aws.Credentials), code string)
 
 // New returns a Server that knows no principal.
 func New(now func() time.Time) *Server { return &Server{now: now, known: map[string]entry{}} }
 
 // AssumeRole returns credentials of a role's session. It takes no path, because the ARN
 // of an assumed role has none.
-func (s *Server) AssumeRole(partition, account, role, roleID, session string) aws.Credentials {
-	return s.Give(Principal{Account: account, UserID: roleID + ":" + session,
-		ARN: "arn:" + partition + ":sts::" + account + ":assumed-role/" + role + "/" + session})
+func (s *Server) AssumeRole(partition, account, role, roleID, name string) aws.Credentials {
+	return s.Give(session(partition, account, role, roleID, name))
 }
 
-// Give creates temporary credentials of a principal.
-func (s *Server) Give(who Principal) aws.Credentials {
+func session(partition, account, role, roleID, name string) Principal {
+	return Principal{Account: account, UserID: roleID + ":" + name, ARN: "arn:" + partition + ":sts::" + account + ":assumed-role/" + role + "/" + name}
+}
+
+// Give creates temporary credentials of a principal, which do not expire.
+func (s *Server) Give(who Principal) aws.Credentials { return s.give(who, time.Time{}) }
+
+func (s *Server) give(who Principal, expires time.Time) aws.Credentials {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serial++
@@ -69,7 +81,7 @@ func (s *Server) Give(who Principal) aws.Credentials {
 		SessionToken:    fmt.Sprintf("FwoGZXIvYXdzE+token/%040d==", s.serial),
 		Source:          "ststest",
 	}
-	s.known[c.AccessKeyID] = entry{c, who}
+	s.known[c.AccessKeyID] = entry{c, expires, who}
 	return c
 }
 
@@ -84,6 +96,14 @@ func (s *Server) Principal(accessKeyID string) (Principal, bool) {
 // LetAssume enables the action AssumeRole. decide gets the form of the request, and
 // returns how long the credentials are valid, or an error code of STS.
 func (s *Server) LetAssume(decide func(url.Values) (life time.Duration, code string)) {
+	s.LetCallersAssume(func(_ string, form url.Values) (time.Duration, func(aws.Credentials), string) {
+		life, code := decide(form)
+		return life, nil, code
+	})
+}
+
+// LetCallersAssume is LetAssume for a decision that depends on the caller.
+func (s *Server) LetCallersAssume(decide Assume) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.assume = decide
@@ -91,14 +111,14 @@ func (s *Server) LetAssume(decide func(url.Values) (life time.Duration, code str
 
 // assumed answers the action AssumeRole. It returns an empty name if the action is not
 // enabled.
-func (s *Server) assumed(form url.Values) (name string, fields map[string]string) {
+func (s *Server) assumed(caller string, form url.Values) (name string, fields map[string]string) {
 	s.mu.Lock()
 	decide := s.assume
 	s.mu.Unlock()
 	if decide == nil {
 		return "", nil
 	}
-	life, code := decide(form)
+	life, given, code := decide(caller, form)
 	if code != "" {
 		return "ErrorResponse", map[string]string{"Code": code, "Message": "refused"}
 	}
@@ -107,9 +127,13 @@ func (s *Server) assumed(form url.Values) (name string, fields map[string]string
 		return "ErrorResponse", map[string]string{"Code": "ValidationError", "Message": "refused"}
 	}
 	role := arn[5][strings.LastIndexByte(arn[5], '/')+1:]
-	c := s.AssumeRole(arn[1], arn[4], role, "AROA"+strings.ToUpper(hex.EncodeToString([]byte(role)))+"0000000000000000", form.Get("RoleSessionName"))
+	until := s.now().Add(life)
+	c := s.give(session(arn[1], arn[4], role, "AROA"+strings.ToUpper(hex.EncodeToString([]byte(role)))+"0000000000000000", form.Get("RoleSessionName")), until)
+	if given != nil {
+		given(c)
+	}
 	return "AssumeRole", map[string]string{"AccessKeyId": c.AccessKeyID, "SecretAccessKey": c.SecretAccessKey, "SessionToken": c.SessionToken,
-		"Expiration": s.now().Add(life).UTC().Format(time.RFC3339)}
+		"Expiration": until.UTC().Format(time.RFC3339)}
 }
 
 // Asked returns the number of requests.
@@ -128,13 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	var who Principal
-	var code string
-	if r.URL.Query().Has("X-Amz-Signature") {
-		who, code = s.presigned(r, body)
-	} else {
-		who, code = s.signed(r, body)
-	}
+	e, code := s.verify(r, body, call{service: "sts", region: regionOf(r.Host)})
 	if code != "" {
 		answer(w, r, http.StatusForbidden, "ErrorResponse", map[string]string{"Code": code, "Message": "refused"})
 		return
@@ -147,7 +165,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case form.Get("Version") != "2011-06-15" || action == "":
 		answer(w, r, http.StatusBadRequest, "ErrorResponse", map[string]string{"Code": "InvalidAction", "Message": "refused"})
 	case action == "AssumeRole":
-		name, fields := s.assumed(form)
+		name, fields := s.assumed(e.creds.AccessKeyID, form)
 		switch name {
 		case "":
 			answer(w, r, http.StatusOK, action, map[string]string{"Done": action})
@@ -159,7 +177,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case action != "GetCallerIdentity":
 		answer(w, r, http.StatusOK, action, map[string]string{"Done": action})
 	default:
-		answer(w, r, http.StatusOK, action, map[string]string{"Arn": who.ARN, "UserId": who.UserID, "Account": who.Account})
+		answer(w, r, http.StatusOK, action, map[string]string{"Arn": e.who.ARN, "UserId": e.who.UserID, "Account": e.who.Account})
 	}
 }
 
@@ -194,12 +212,39 @@ func answer(w http.ResponseWriter, r *http.Request, status int, name string, fie
 	io.WriteString(w, "  "+shut+"\n  <ResponseMetadata>\n    <RequestId>01234567-89ab-cdef-0123-456789abcdef</RequestId>\n  </ResponseMetadata>\n</"+name+"Response>\n")
 }
 
+// call names the service and the region for which a request must be signed.
+type call struct{ service, region string }
+
+// regionOf returns the region in the name of a host of STS, such as
+// sts.eu-central-1.amazonaws.com.
+func regionOf(host string) string {
+	_, rest, _ := strings.Cut(strings.ToLower(host), ".")
+	region, _, _ := strings.Cut(rest, ".")
+	return region
+}
+
+// Verify checks the signature of a request to any service, in its header or in its query,
+// for the service's name in signatures and the region. It returns the caller's access key.
+// If the signature or the key is absent, wrong or expired, it returns an error code of STS
+// instead. S3 uses the same checks with other names of the codes.
+func (s *Server) Verify(r *http.Request, body []byte, service, region string) (accessKeyID, code string) {
+	e, code := s.verify(r, body, call{service, region})
+	return e.creds.AccessKeyID, code
+}
+
+func (s *Server) verify(r *http.Request, body []byte, c call) (entry, string) {
+	if r.URL.Query().Has("X-Amz-Signature") {
+		return s.presigned(r, body, c)
+	}
+	return s.signed(r, body, c)
+}
+
 // signed checks a signature in the Authorization header. It returns an error code of STS
 // if the signature is wrong.
-func (s *Server) signed(r *http.Request, body []byte) (Principal, string) {
+func (s *Server) signed(r *http.Request, body []byte, c call) (entry, string) {
 	auth := r.Header.Values("Authorization")
 	if len(auth) != 1 {
-		return Principal{}, "MissingAuthenticationToken"
+		return entry{}, "MissingAuthenticationToken"
 	}
 	fields, ok := strings.CutPrefix(auth[0], "AWS4-HMAC-SHA256 ")
 	part := map[string]string{}
@@ -213,76 +258,102 @@ func (s *Server) signed(r *http.Request, body []byte) (Principal, string) {
 	scope := strings.Split(part["Credential"], "/")
 	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 	if !ok || len(part) != 3 || len(scope) != 5 || err != nil || scope[1] != at.Format("20060102") || scope[4] != "aws4_request" {
-		return Principal{}, "IncompleteSignature"
+		return entry{}, "IncompleteSignature"
 	}
-	e, code := s.entry(scope, r, at)
+	e, code := s.entry(scope, c, at, skew)
 	if code != "" {
-		return Principal{}, code
+		return entry{}, code
 	}
 	if r.Header.Get("X-Amz-Security-Token") != e.creds.SessionToken {
-		return Principal{}, "InvalidClientTokenId"
+		return entry{}, "InvalidClientTokenId"
+	}
+	hash := digest(body)
+	if c.service == "s3" { // an upload names the hash of its content, or that it has none
+		named := r.Header.Get("X-Amz-Content-Sha256")
+		if named != hash && named != unsigned && !strings.HasPrefix(named, "STREAMING-") {
+			return entry{}, "SignatureDoesNotMatch"
+		}
+		hash = named
 	}
 	names := strings.Split(part["SignedHeaders"], ";")
 	again, code := rebuild(r, body, names)
 	if code != "" {
-		return Principal{}, code
+		return entry{}, code
 	}
-	if err := v4.NewSigner().SignHTTP(context.Background(), e.creds, again, digest(body), "sts", scope[2], at); err != nil {
-		return Principal{}, "InternalFailure"
+	if err := v4.NewSigner().SignHTTP(context.Background(), e.creds, again, hash, c.service, scope[2], at, c.escapes); err != nil {
+		return entry{}, "InternalFailure"
 	}
 	if !hmac.Equal([]byte(again.Header.Get("Authorization")), []byte("AWS4-HMAC-SHA256 Credential="+part["Credential"]+
 		", SignedHeaders="+part["SignedHeaders"]+", Signature="+part["Signature"])) {
-		return Principal{}, "SignatureDoesNotMatch"
+		return entry{}, "SignatureDoesNotMatch"
 	}
-	return e.who, ""
+	return e, ""
 }
 
+// unsigned is the hash in the signature of a request whose content is not signed.
+const unsigned = "UNSIGNED-PAYLOAD"
+
+// escapes sets how the service's signatures contain the path: S3's have it as it is.
+func (c call) escapes(o *v4.SignerOptions) { o.DisableURIPathEscaping = c.service == "s3" }
+
 // presigned checks a signature in the query.
-func (s *Server) presigned(r *http.Request, body []byte) (Principal, string) {
+func (s *Server) presigned(r *http.Request, body []byte, c call) (entry, string) {
 	q := r.URL.Query()
 	scope := strings.Split(q.Get("X-Amz-Credential"), "/")
 	at, err := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
 	if err != nil || len(scope) != 5 {
-		return Principal{}, "IncompleteSignature"
+		return entry{}, "IncompleteSignature"
 	}
-	e, code := s.entry(scope, r, at)
+	life, hash := skew, digest(body)
+	if c.service == "s3" { // the URL names its lifetime
+		seconds, err := strconv.Atoi(q.Get("X-Amz-Expires"))
+		if err != nil || seconds < 1 || seconds > 7*24*3600 {
+			return entry{}, "IncompleteSignature"
+		}
+		life, hash = time.Duration(seconds)*time.Second, unsigned
+	}
+	e, code := s.entry(scope, c, at, life)
 	if code != "" {
-		return Principal{}, code
+		return entry{}, code
 	}
 	again, code := rebuild(r, body, strings.Split(q.Get("X-Amz-SignedHeaders"), ";"))
 	if code != "" {
-		return Principal{}, code
+		return entry{}, code
 	}
 	for _, k := range []string{"X-Amz-Signature", "X-Amz-Credential", "X-Amz-Date", "X-Amz-SignedHeaders", "X-Amz-Algorithm", "X-Amz-Security-Token"} {
 		q.Del(k)
 	}
 	again.URL.RawQuery = q.Encode()
-	uri, _, err := v4.NewSigner().PresignHTTP(context.Background(), e.creds, again, digest(body), "sts", scope[2], at)
+	uri, _, err := v4.NewSigner().PresignHTTP(context.Background(), e.creds, again, hash, c.service, scope[2], at, c.escapes)
 	if err != nil {
-		return Principal{}, "InternalFailure"
+		return entry{}, "InternalFailure"
 	}
 	u, err := url.Parse(uri)
 	if err != nil || u.Query().Get("X-Amz-Signature") != r.URL.Query().Get("X-Amz-Signature") {
-		return Principal{}, "SignatureDoesNotMatch"
+		return entry{}, "SignatureDoesNotMatch"
 	}
-	return e.who, ""
+	return e, ""
 }
 
-// entry returns the entry of the key in the scope. It refuses a request that is too old,
-// or that goes to another region.
-func (s *Server) entry(scope []string, r *http.Request, at time.Time) (entry, string) {
-	if d := s.now().Sub(at); d > skew || d < -skew {
+// entry returns the entry of the key in the scope. It refuses a request that is older
+// than life or from the future, or that is for another service or region, and a key that
+// has expired.
+func (s *Server) entry(scope []string, c call, at time.Time, life time.Duration) (entry, string) {
+	now := s.now()
+	if d := now.Sub(at); d > life || d < -skew {
 		return entry{}, "SignatureDoesNotMatch" // the code of STS for an expired signature
 	}
-	// The host must contain the region of the scope.
-	if scope[3] != "sts" || !strings.Contains(strings.ToLower(r.Host)+".", "."+scope[2]+".") {
+	if scope[3] != c.service || scope[2] != c.region {
 		return entry{}, "SignatureDoesNotMatch"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.known[scope[0]]
-	if !ok {
-		return e, "InvalidClientTokenId"
+	switch {
+	case !ok:
+		return entry{}, "InvalidClientTokenId"
+	case !e.expires.IsZero() && !now.Before(e.expires):
+		return entry{}, "ExpiredToken"
 	}
 	return e, ""
 }

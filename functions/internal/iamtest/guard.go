@@ -1,0 +1,156 @@
+package iamtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// service is how a service's requests are signed and what permissions they need.
+type service struct {
+	name  string // in signatures
+	calls func(g *Guard, operation string, r *http.Request, body []byte) ([]Call, error)
+	xml   bool // the service answers in XML, with the names of S3's errors
+}
+
+// services lists the services by the SDK's names, as in AWS_ENDPOINT_URL_SQS.
+var services = map[string]service{
+	"CLOUDWATCH_LOGS": {"logs", (*Guard).logs, false},
+	"DYNAMODB":        {"dynamodb", (*Guard).dynamodb, false},
+	"ECR":             {"ecr", (*Guard).ecr, false},
+	"ECS":             {"ecs", (*Guard).ecs, false},
+	"EVENTBRIDGE":     {"events", (*Guard).events, false},
+	"KMS":             {"kms", (*Guard).kms, false},
+	"S3":              {"s3", (*Guard).s3, true},
+	"SECRETS_MANAGER": {"secretsmanager", (*Guard).secrets, false},
+	"SQS":             {"sqs", (*Guard).sqs, false},
+	"SSM":             {"ssm", (*Guard).ssm, false},
+}
+
+// Handler serves a service, by the SDK's name of it: it passes requests that IAM allows to
+// next and refuses all others.
+func (g *Guard) Handler(name string, next http.Handler) (http.Handler, error) {
+	s, ok := services[name]
+	if !ok {
+		return nil, fmt.Errorf("the permissions of requests to %s are not known here", name)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the client is gone
+		}
+		key, code := g.sts.Verify(r, body, s.name, g.Region)
+		if code != "" {
+			s.refuse(w, r, code, "The security token or the signature included in the request is invalid")
+			return
+		}
+		calls, err := s.calls(g, operation(r), r, body)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+			g.Report(err)
+		} else {
+			err = g.Authorize(key, calls...)
+		}
+		if err != nil {
+			s.refuse(w, r, "AccessDenied", err.Error())
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		if s.xml && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			w = &absences{ResponseWriter: w, g: g, s: s, r: r, key: key}
+		}
+		next.ServeHTTP(w, r)
+	}), nil
+}
+
+// operation returns the operation of a request in JSON; "": another protocol.
+func operation(r *http.Request) string {
+	target := r.Header.Get("X-Amz-Target")
+	return target[strings.LastIndex(target, ".")+1:]
+}
+
+// absences answers for an absent object as S3 does: only a caller who may list the bucket
+// learns that the object is absent.
+type absences struct {
+	http.ResponseWriter
+	g       *Guard
+	s       service
+	r       *http.Request
+	key     string
+	refused bool
+}
+
+func (a *absences) WriteHeader(status int) {
+	bucket, object := a.g.object(a.r)
+	if status == http.StatusNotFound && object != "" {
+		if err := a.g.Authorize(a.key, Call{Action: "s3:ListBucket", Resource: "arn:aws:s3:::" + bucket, Context: map[string]any{"s3:prefix": object}}); err != nil {
+			a.refused = true
+			clear(a.Header())
+			a.s.refuse(a.ResponseWriter, a.r, "AccessDenied", err.Error())
+			return
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *absences) Write(b []byte) (int, error) {
+	if a.refused {
+		return len(b), nil
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// jsonCodes and s3Codes name the errors of the services that have other names than STS.
+var (
+	jsonCodes = map[string]string{"AccessDenied": "AccessDeniedException", "InvalidClientTokenId": "UnrecognizedClientException", "SignatureDoesNotMatch": "InvalidSignatureException",
+		"ExpiredToken": "ExpiredTokenException", "MissingAuthenticationToken": "MissingAuthenticationTokenException", "IncompleteSignature": "IncompleteSignatureException"}
+	s3Codes = map[string]string{"InvalidClientTokenId": "InvalidAccessKeyId", "MissingAuthenticationToken": "AccessDenied", "IncompleteSignature": "AuthorizationHeaderMalformed"}
+)
+
+// refuse answers with the service's error for a code of STS.
+func (s service) refuse(w http.ResponseWriter, r *http.Request, code, message string) {
+	if s.xml {
+		if own, ok := s3Codes[code]; ok {
+			code = own
+		}
+		text, err := xml.Marshal(struct {
+			XMLName       xml.Name `xml:"Error"`
+			Code, Message string
+		}{Code: code, Message: message})
+		if err != nil {
+			panic(err) // strings are valid
+		}
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(http.StatusForbidden)
+		if r.Method != http.MethodHead {
+			_, _ = w.Write(text) // the client may be gone
+		}
+		return
+	}
+	if own, ok := jsonCodes[code]; ok {
+		code = own
+	}
+	text, err := json.Marshal(map[string]string{"__type": code, "message": message})
+	if err != nil {
+		panic(err) // strings are valid
+	}
+	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+	w.Header().Set("X-Amzn-ErrorType", code)
+	w.Header().Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE(text)), 10)) // the SDK verifies it for DynamoDB
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = w.Write(text)
+}
+
+// errUnknown reports a request whose permissions are not known here.
+var errUnknown = errors.New("the permissions of the request are not known here")
+
+func unknown(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errUnknown}, args...)...)
+}

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,4 +79,30 @@ func Serve(t *testing.T, hosts map[string]http.Handler) (authority, proxy string
 	}))
 	t.Cleanup(tunnel.Close)
 	return authority, tunnel.URL
+}
+
+// Client serves handlers as Serve does and returns a client that reaches them.
+func Client(t *testing.T, hosts map[string]http.Handler) *http.Client {
+	t.Helper()
+	authority, proxy := Serve(t, hosts)
+	return &http.Client{Transport: Transport(t, authority, proxy)}
+}
+
+// Transport returns a transport to hosts that Serve serves, with the authority and the
+// proxy that Serve returned.
+func Transport(t *testing.T, authority, proxy string) *http.Transport {
+	t.Helper()
+	roots, err := os.ReadFile(authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(roots)
+	through, err := url.Parse(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{RootCAs: pool}}
+	t.Cleanup(tr.CloseIdleConnections)
+	return tr
 }

@@ -33,6 +33,7 @@ import (
 
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/hosts"
 	"github.com/fairlead/fairlead/tools/deployment"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -144,7 +145,7 @@ func newVendor(t *testing.T) *vendor {
 		"api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler,
 		"kms." + region + ".amazonaws.com":     a.gates["KMS"].handler,
 	})
-	transport := transport(t, v.authority, v.proxy)
+	transport := hosts.Transport(t, v.authority, v.proxy)
 	arn := "arn:aws:iam::" + accountID + ":role/" + vendorRole
 	v.guard.AddRole(iamtest.Role{ARN: arn, Policies: []iamtest.Policy{{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*"}}}}})
 	who, err := v.guard.Give(arn, "alice")

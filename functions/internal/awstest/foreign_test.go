@@ -40,8 +40,7 @@ func (a *account) serve() *outside {
 	for host, service := range map[string]string{"sqs": "SQS", "logs": "CLOUDWATCH_LOGS", "dynamodb": "DYNAMODB", "kms": "KMS", "api.ecr": "ECR"} {
 		served[host+"."+region+".amazonaws.com"] = a.gates[service].handler
 	}
-	authority, proxy := hosts.Serve(a.t, served)
-	return &outside{account: a, client: &http.Client{Transport: transport(a.t, authority, proxy)}}
+	return &outside{account: a, client: hosts.Client(a.t, served)}
 }
 
 // as returns the configuration of a client with these credentials.

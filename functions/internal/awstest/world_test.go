@@ -3,12 +3,9 @@ package awstest
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -91,24 +88,6 @@ func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	w.tasks = w.makeCloud()
 	w.close = w.pumps()
 	return w
-}
-
-// transport connects to the hosts that hosts.Serve serves.
-func transport(t *testing.T, authority, proxy string) *http.Transport {
-	t.Helper()
-	roots, err := os.ReadFile(authority)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(roots)
-	through, err := url.Parse(proxy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := &http.Transport{Proxy: http.ProxyURL(through), TLSClientConfig: &tls.Config{RootCAs: pool}}
-	t.Cleanup(tr.CloseIdleConnections)
-	return tr
 }
 
 // cli runs the CLI as the vendor and returns its standard output. An exit code other

@@ -1,0 +1,376 @@
+package iamtest_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	ststypes "github.com/aws/aws-sdk-go-v2/service/sts/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/fairlead/fairlead/functions/internal/iamtest"
+	"github.com/fairlead/fairlead/test/hosts"
+	"github.com/fairlead/fairlead/tools/iamsimulator"
+	"github.com/fairlead/fairlead/tools/moto"
+)
+
+const (
+	account = "123456789012"
+	region  = "eu-central-1"
+	role    = "arn:aws:iam::" + account + ":role/path/"
+	queues  = "arn:aws:sqs:" + region + ":" + account + ":"
+)
+
+var server moto.Server
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	server.Stop()
+	os.Exit(code)
+}
+
+// cloud is an account with a guard before its services.
+type cloud struct {
+	*iamtest.Guard
+	t      *testing.T
+	urls   map[string]string // of the guarded services
+	client *http.Client      // reaches STS
+
+	mu      sync.Mutex
+	now     time.Time
+	reports []error
+}
+
+func newCloud(t *testing.T) *cloud {
+	t.Helper()
+	c := &cloud{t: t, now: time.Now(), urls: map[string]string{}}
+	simulator := iamsimulator.Start(t)
+	t.Cleanup(simulator.Stop)
+	c.Guard = iamtest.New(iamtest.Options{Account: account, Region: region, Now: c.time, Simulator: simulator, Report: func(err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.reports = append(c.reports, err)
+	}})
+	upstream, err := url.Parse(server.Endpoint(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"SQS", "S3", "KMS", "DYNAMODB", "CLOUDWATCH_LOGS", "ECS"} {
+		h, err := c.Handler(name, httputil.NewSingleHostReverseProxy(upstream))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewServer(h)
+		t.Cleanup(s.Close)
+		c.urls[name] = s.URL
+	}
+	c.client = hosts.Client(t, map[string]http.Handler{"sts." + region + ".amazonaws.com": c.STS()})
+	return c
+}
+
+func (c *cloud) time() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *cloud) later(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// lastReport returns the last report and forgets all.
+func (c *cloud) lastReport() (last error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.reports); n > 0 {
+		last = c.reports[n-1]
+	}
+	c.reports = nil
+	return last
+}
+
+// allow returns a policy that allows actions on resources.
+func allow(actions []any, resources ...any) iamtest.Policy {
+	return iamtest.Policy{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": actions, "Resource": resources}}}
+}
+
+// trust returns a trust policy for a role.
+func trust(arn string, condition map[string]any) iamtest.Policy {
+	return iamtest.Policy{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": []any{"sts:AssumeRole", "sts:TagSession"},
+		"Principal": map[string]any{"AWS": arn}, "Condition": condition}}}
+}
+
+// with adds a role with these permissions and returns credentials of it.
+func (c *cloud) with(name string, policies ...iamtest.Policy) aws.Credentials {
+	c.t.Helper()
+	c.AddRole(iamtest.Role{ARN: role + name, Policies: policies})
+	k, err := c.Give(role+name, "session")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return k
+}
+
+func (c *cloud) config(service string, k aws.Credentials) aws.Config {
+	cfg := aws.Config{Region: region, RetryMaxAttempts: 1, Credentials: credentials.NewStaticCredentialsProvider(k.AccessKeyID, k.SecretAccessKey, k.SessionToken)}
+	if cfg.BaseEndpoint = aws.String(c.urls[service]); service == "STS" {
+		cfg.BaseEndpoint, cfg.HTTPClient = nil, c.client
+	}
+	return cfg
+}
+
+func (c *cloud) receive(k aws.Credentials, queue string) error {
+	_, err := sqs.NewFromConfig(c.config("SQS", k)).ReceiveMessage(c.t.Context(), &sqs.ReceiveMessageInput{QueueUrl: aws.String("https://sqs." + region + ".amazonaws.com/" + account + "/" + queue)})
+	return err
+}
+
+// code returns the service's code of an error; "": no error.
+func code(err error) string {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		return api.ErrorCode()
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// makeQueues makes queues in the server.
+func makeQueues(t *testing.T, names ...string) {
+	t.Helper()
+	api := sqs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(server.Endpoint(t)), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
+	for _, name := range names {
+		if _, err := api.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A request is passed only with the signature that AWS's signer makes of exactly this
+// request, with the secret of a session that has not expired.
+func TestWrongSignatureIsRefused(t *testing.T) {
+	makeQueues(t, "signed")
+	c := newCloud(t)
+	k := c.with("poller", allow([]any{"sqs:*"}, "*"))
+	const body = `{"QueueUrl":"https://sqs.eu-central-1.amazonaws.com/123456789012/signed"}`
+	type request struct {
+		key             aws.Credentials
+		service, region string
+		at              time.Time
+		change          func(*http.Request)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*request)
+		want   string
+	}{
+		{"the signature is right", func(*request) {}, ""},
+		{"another secret", func(r *request) { r.key.SecretAccessKey += "x" }, "InvalidSignatureException"},
+		{"an unknown key", func(r *request) { r.key.AccessKeyID = "ASIA9999999999999999" }, "UnrecognizedClientException"},
+		{"another session token", func(r *request) { r.key.SessionToken += "x" }, "UnrecognizedClientException"},
+		{"no session token", func(r *request) { r.key.SessionToken = "" }, "UnrecognizedClientException"},
+		{"an hour old", func(r *request) { r.at = r.at.Add(-time.Hour) }, "InvalidSignatureException"},
+		{"from the next hour", func(r *request) { r.at = r.at.Add(time.Hour) }, "InvalidSignatureException"},
+		{"for another service", func(r *request) { r.service = "sns" }, "InvalidSignatureException"},
+		{"for another region", func(r *request) { r.region = "us-east-1" }, "InvalidSignatureException"},
+		{"another body", func(r *request) {
+			r.change = func(h *http.Request) {
+				h.Body = io.NopCloser(strings.NewReader(strings.Replace(body, "signed", "forged", 1)))
+			}
+		}, "InvalidSignatureException"},
+		{"another operation", func(r *request) {
+			r.change = func(h *http.Request) { h.Header.Set("X-Amz-Target", "AmazonSQS.PurgeQueue") }
+		}, "InvalidSignatureException"},
+		{"no signature", func(r *request) { r.change = func(h *http.Request) { h.Header.Del("Authorization") } }, "MissingAuthenticationTokenException"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := request{key: k, service: "sqs", region: region, at: c.time()}
+			tt.change(&r)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.urls["SQS"]+"/", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("X-Amz-Target", "AmazonSQS.GetQueueAttributes")
+			req.Header.Set("Content-Type", "application/x-amz-json-1.0")
+			hash := sha256.Sum256([]byte(body))
+			if err := v4.NewSigner().SignHTTP(context.Background(), r.key, req, hex.EncodeToString(hash[:]), r.service, r.region, r.at); err != nil {
+				t.Fatal(err)
+			}
+			if r.change != nil {
+				r.change(req)
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if got := res.Header.Get("X-Amzn-ErrorType"); got != tt.want {
+				t.Errorf("status %d with the error %q, want %q", res.StatusCode, got, tt.want)
+			}
+		})
+	}
+}
+
+// A presigned URL works for its object and its lifetime, and for no other request.
+func TestPresignedURLIsOneRequestForItsLifetime(t *testing.T) {
+	c := newCloud(t)
+	c.AddBucket("presigned", "")
+	k := c.with("uploader", allow([]any{"s3:*"}, "arn:aws:s3:::presigned", "arn:aws:s3:::presigned/own/*"))
+	client := s3.NewFromConfig(c.config("S3", k), func(o *s3.Options) { o.UsePathStyle = true })
+	if _, err := s3.NewFromConfig(aws.Config{Region: "us-east-1", BaseEndpoint: aws.String(server.Endpoint(t)), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")},
+		func(o *s3.Options) { o.UsePathStyle = true }).CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("presigned")}); err != nil {
+		t.Fatal(err)
+	}
+	presign := func(key string) string {
+		out, err := s3.NewPresignClient(client).PresignPutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("presigned"), Key: &key}, s3.WithPresignExpires(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.URL
+	}
+	put := func(method, url string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader([]byte("x")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(text)
+	}
+	mine := presign("own/a b")
+	for _, r := range []struct {
+		what, method, url, want string
+	}{
+		{"the upload", http.MethodPut, mine, ""},
+		{"another object", http.MethodPut, strings.Replace(mine, "own/a%20b", "own/b", 1), "SignatureDoesNotMatch"},
+		{"another method", http.MethodDelete, mine, "SignatureDoesNotMatch"},
+		{"a longer lifetime", http.MethodPut, strings.Replace(mine, "X-Amz-Expires=60", "X-Amz-Expires=6000", 1), "SignatureDoesNotMatch"},
+		{"an object that the signer may not write", http.MethodPut, presign("other/a"), "AccessDenied"},
+	} {
+		if status, text := put(r.method, r.url); (r.want == "") != (status == http.StatusOK) || !strings.Contains(text, "<Code>"+r.want) && r.want != "" {
+			t.Errorf("%s: status %d: %s, want the error %q", r.what, status, text, r.want)
+		}
+	}
+	c.later(2 * time.Minute)
+	if status, text := put(http.MethodPut, mine); status != http.StatusForbidden {
+		t.Errorf("after its lifetime: status %d: %s, want 403", status, text)
+	}
+}
+
+// STS opens a session for a caller that the role trusts. The session's policy narrows the
+// role, its tags fill the role's variables, and it expires.
+func TestSessionsHaveTheirPolicyAndTags(t *testing.T) {
+	makeQueues(t, "run_a", "run_b")
+	c := newCloud(t)
+	caller := c.with("caller", allow([]any{"sts:AssumeRole", "sts:TagSession"}, role+"session"))
+	stranger := c.with("stranger", allow([]any{"sts:AssumeRole", "sts:TagSession"}, "*"))
+	tagged := trust(role+"caller", map[string]any{"StringLike": map[string]any{"aws:RequestTag/runner": "run_*"}})
+	c.AddRole(iamtest.Role{ARN: role + "session", Trust: tagged, Policies: []iamtest.Policy{allow([]any{"sqs:ReceiveMessage"}, queues+"${aws:PrincipalTag/runner}")}})
+	assume := func(k aws.Credentials, runner, policy string) (aws.Credentials, error) {
+		in := &sts.AssumeRoleInput{RoleArn: aws.String(role + "session"), RoleSessionName: aws.String("x"), DurationSeconds: aws.Int32(900)}
+		if runner != "" {
+			in.Tags = []ststypes.Tag{{Key: aws.String("runner"), Value: &runner}}
+		}
+		if policy != "" {
+			in.Policy = &policy
+		}
+		out, err := sts.NewFromConfig(c.config("STS", k)).AssumeRole(t.Context(), in)
+		if err != nil {
+			return aws.Credentials{}, err
+		}
+		return aws.Credentials{AccessKeyID: *out.Credentials.AccessKeyId, SecretAccessKey: *out.Credentials.SecretAccessKey, SessionToken: *out.Credentials.SessionToken}, nil
+	}
+	for what, err := range map[string]error{
+		"a caller that the role does not trust": func() error { _, err := assume(stranger, "run_a", ""); return err }(),
+		"a session without the tag":             func() error { _, err := assume(caller, "", ""); return err }(),
+		"a session with another's form of tag":  func() error { _, err := assume(caller, "x", ""); return err }(),
+	} {
+		if code(err) != "AccessDenied" {
+			t.Errorf("%s: %v, want AccessDenied", what, err)
+		}
+	}
+	const onlyB = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"sqs:*","Resource":"` + queues + `run_b"}]}`
+	for _, r := range []struct {
+		what, runner, policy, queue, want string
+	}{
+		{"a session polls the queue of its tag", "run_a", "", "run_a", ""},
+		{"a session polls another's queue", "run_a", "", "run_b", "AccessDeniedException"},
+		{"a session policy is narrower than the role", "run_a", onlyB, "run_a", "AccessDeniedException"},
+		{"a session policy gives nothing that the role does not", "run_a", onlyB, "run_b", "AccessDeniedException"},
+		{"a session policy for its own queue", "run_b", onlyB, "run_b", ""},
+	} {
+		k, err := assume(caller, r.runner, r.policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.receive(k, r.queue); code(err) != r.want {
+			t.Errorf("%s: %v, want %q", r.what, err, r.want)
+		}
+	}
+	k, err := assume(caller, "run_a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.later(14 * time.Minute) // the signature has the real time, which may differ by 15 minutes
+	if err := c.receive(k, "run_a"); err != nil {
+		t.Errorf("before the end of the session: %v", err)
+	}
+	c.later(time.Minute)
+	if err := c.receive(k, "run_a"); code(err) != "ExpiredTokenException" {
+		t.Errorf("after the end of the session: %v, want ExpiredTokenException", err)
+	}
+}
+
+// The guard notices a planted mistake in a policy: a role that lost a permission is refused,
+// and a role that got one is not. So a test of the wire fails for both.
+func TestPlantedPoliciesAreNoticed(t *testing.T) {
+	makeQueues(t, "own", "foreign")
+	c := newCloud(t)
+	for _, r := range []struct {
+		what             string
+		policy           iamtest.Policy
+		own, othersQueue string // codes
+	}{
+		{"as it should be", allow([]any{"sqs:ReceiveMessage"}, queues+"own"), "", "AccessDeniedException"},
+		{"too wide", allow([]any{"sqs:ReceiveMessage"}, queues+"*"), "", ""},
+		{"too narrow", allow([]any{"sqs:DeleteMessage"}, queues+"own"), "AccessDeniedException", "AccessDeniedException"},
+	} {
+		k := c.with("runner", r.policy)
+		if err := c.receive(k, "own"); code(err) != r.own {
+			t.Errorf("%s: its own queue: %v, want %q", r.what, err, r.own)
+		}
+		if err := c.receive(k, "foreign"); code(err) != r.othersQueue {
+			t.Errorf("%s: another's queue: %v, want %q", r.what, err, r.othersQueue)
+		}
+	}
+	if d, ok := errors.AsType[*iamtest.Denied](c.lastReport()); !ok || d.Action != "sqs:ReceiveMessage" || d.Resource != queues+"foreign" {
+		t.Errorf("the last report is %v, want the denied call", d)
+	}
+}

@@ -131,8 +131,10 @@ var access = map[string][]Grant{
 		{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}, On: func(b *builder) []string {
 			return []string{*b.table.AttrStreamArn()}
 		}, By: "lambda", Why: "the event source mapping reads with the function's role"},
-		{Sid: "ListStreams", Actions: []string{"dynamodb:ListStreams"}, On: func(b *builder) []string { return []string{*b.table.AttrArn() + "/stream/*"} },
-			By: "lambda", Why: "the event source mapping finds the stream's shards"},
+		// IAM's reference of DynamoDB has no resource for this action, and an example of its guide
+		// names the table's streams. Only "*" is right for both.
+		{Sid: "ListStreams", Actions: []string{"dynamodb:ListStreams"}, On: func(*builder) []string { return []string{"*"} },
+			By: "lambda", Why: "the event source mapping finds the stream; the action knows no resource, and returns no more than names of streams"},
 		{Sid: "SendEvents", Actions: []string{"events:PutEvents"}, On: func(b *builder) []string { return []string{*b.bus.AttrArn()} },
 			Conditions: func(*builder) map[string]map[string]any {
 				// A request has several entries. Each must have the source fairlead.

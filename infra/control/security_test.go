@@ -74,7 +74,7 @@ func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTa
 func TestSecurityProperties(t *testing.T) {
 	s := stack(t)
 	infratest.BucketsAreSafe(t, s, "Templates")
-	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken"}})
+	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "dynamodb:ListStreams"}})
 	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {
 		p := r.Properties

@@ -118,7 +118,8 @@ func (a *account) pumps() (stop func()) {
 			running.Go(func() { a.pumpQueue(ctx, a.urlOf(source), name, int(p["BatchSize"].(float64))) })
 			continue
 		}
-		a.may(name, source, "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams")
+		a.may(name, source, "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
+		a.may(name, "*", "dynamodb:ListStreams")
 		running.Go(func() { a.pumpStream(ctx, a.tableOf(source), name, p) })
 	}
 	for _, id := range a.tmpl.ofType("AWS::Events::Rule") {

@@ -28,12 +28,22 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 	for _, p := range stack.Parameters {
 		given[p.Name] = p.Value
 	}
-	inner := &account{id: w.id + "-" + install, endpoints: w.endpoints, guard: w.guard, refused: w.refused,
-		resolver: &resolver{t: w.t, tmpl: readTemplate(w.t, runnerTemplate), made: map[string]made{}, given: given}}
+	inner := w.makeStack(install, given)
 	c = &customer{account: inner, tasks: w.tasks}
+	w.makeStepTask(inner)
+	inner.addPolicies(inner.resolver)
+	return c, w.startTask(inner.resolver, "RunnerTask")
+}
+
+// makeStack makes the resources of the runner's stack of an install, except those that its
+// tasks need.
+func (a *account) makeStack(install string, given map[string]string) *account {
+	a.t.Helper()
+	inner := &account{id: a.id + "-" + install, endpoints: a.endpoints, guard: a.guard, refused: a.refused,
+		resolver: &resolver{t: a.t, tmpl: readTemplate(a.t, runnerTemplate), made: map[string]made{}, given: given}}
 	for name := range inner.tmpl.Parameters {
 		if _, ok := given[name]; !ok && inner.tmpl.Parameters[name].Default == nil {
-			w.t.Errorf("the vendor did not get the parameter %s", name)
+			a.t.Errorf("the vendor did not get the parameter %s", name)
 		}
 	}
 	keys := inner.tmpl.ofType("AWS::KMS::Key") // the first, because buckets name them
@@ -47,7 +57,7 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 		}
 		switch res.Type {
 		case "AWS::IAM::Role":
-			inner.made[id] = c.role(id, res.Properties)
+			inner.made[id] = inner.role(id, res.Properties)
 		case "AWS::IAM::ManagedPolicy":
 			inner.made[id] = made{ref: "arn:aws:iam::" + accountID + ":policy" + inner.text(res.Properties["Path"]) + inner.text(res.Properties["ManagedPolicyName"])}
 		case "AWS::S3::Bucket":
@@ -63,11 +73,9 @@ func (w *world) installStack(install string) (c *customer, stop func()) {
 			inner.made[id] = inner.parameter(res.Properties)
 		default:
 			if !ignoredInRunnerStack[res.Type] && !taskResources[res.Type] {
-				w.t.Errorf("this test creates no %s, the type of %s", res.Type, id)
+				a.t.Errorf("this test creates no %s, the type of %s", res.Type, id)
 			}
 		}
 	}
-	w.makeStepTask(inner)
-	inner.addPolicies(inner.resolver)
-	return c, w.startTask(inner.resolver, "RunnerTask")
+	return inner
 }

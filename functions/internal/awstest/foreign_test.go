@@ -20,9 +20,12 @@ import (
 	kmstypes "github.com/aws/aws-sdk-go-v2/service/kms/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+	ststypes "github.com/aws/aws-sdk-go-v2/service/sts/types"
 	"github.com/aws/smithy-go"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/awssession"
 	"github.com/fairlead/fairlead/test/hosts"
@@ -37,7 +40,7 @@ type outside struct {
 // serve serves the account's services under their host names.
 func (a *account) serve() *outside {
 	served := map[string]http.Handler{stsHost: a.guard.STS(), registryHost: a.registry, "*.s3." + region + ".amazonaws.com": a.gates["S3"].handler}
-	for host, service := range map[string]string{"sqs": "SQS", "logs": "CLOUDWATCH_LOGS", "dynamodb": "DYNAMODB", "kms": "KMS", "api.ecr": "ECR"} {
+	for host, service := range map[string]string{"ssm": "SSM", "sqs": "SQS", "logs": "CLOUDWATCH_LOGS", "dynamodb": "DYNAMODB", "kms": "KMS", "api.ecr": "ECR"} {
 		served[host+"."+region+".amazonaws.com"] = a.gates[service].handler
 	}
 	return &outside{account: a, client: hosts.Client(a.t, served)}
@@ -180,13 +183,7 @@ func TestForeignRunnerIsRefusedLive(t *testing.T) {
 		_, err := sts.NewFromConfig(cfg).AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: aws.String(o.attribute("SessionRole", "Arn")), RoleSessionName: aws.String("run_b")})
 		return err
 	}
-	o.refused.attack()
-	for _, r := range []struct {
-		what    string
-		as      aws.Config
-		do      func(context.Context, aws.Config) error
-		allowed bool
-	}{
+	o.attack([]attempt{
 		{"a session polls its queue", poll, receive(queueA), true},
 		{"a session polls another runner's queue", poll, receive(queueB), false},
 		{"a session writes the log of an attempt", poll, write(logA, "job_a/2"), false},
@@ -204,16 +201,116 @@ func TestForeignRunnerIsRefusedLive(t *testing.T) {
 		{"an attempt uses the key of sealed values", step, open, false},
 		{"an attempt signs a job", step, sign, false},
 		{"an attempt opens a session", step, become, false},
-	} {
+	})
+}
+
+// attempt is a request that IAM allows or denies.
+type attempt struct {
+	what    string
+	as      aws.Config
+	do      func(context.Context, aws.Config) error
+	allowed bool
+}
+
+// attack makes the requests, and checks what each service answers.
+func (o *outside) attack(rows []attempt) {
+	o.t.Helper()
+	o.refused.attack()
+	for _, r := range rows {
 		before := o.refused.count()
-		err := r.do(t.Context(), r.as)
+		err := r.do(o.t.Context(), r.as)
 		if r.allowed && err != nil {
-			t.Errorf("%s: %v, want no error", r.what, err)
+			o.t.Errorf("%s: %v, want no error", r.what, err)
 		}
 		if !r.allowed && (!isDenied(err) || o.refused.count() == before) {
-			t.Errorf("%s: %v, want the service's error for a missing permission", r.what, err)
+			o.t.Errorf("%s: %v, want the service's error for a missing permission", r.what, err)
 		}
 	}
+}
+
+// Two installs have stacks in one account. A step of the first takes the role of its
+// operation and nothing else. With that role the services give it its own state and key.
+// They refuse the state, the key and the mode of the second, and whatever another operation
+// may do.
+func TestForeignInstallIsRefusedLive(t *testing.T) {
+	o := deploy(t, releasedTemplate(t, released())).serve()
+	external := func(install string) string { return "fl-" + install + "-0123456789abcdef" }
+	stack := func(install string) *account {
+		c := o.makeStack(install, map[string]string{"AWS::StackId": "arn:aws:cloudformation:" + region + ":" + accountID + ":stack/" + install + "/1", wire.StackInstallID: "ins_" + install,
+			wire.StackControlPlaneURL: "https://" + planeHost, wire.StackRunnerID: "run_" + install, wire.StackExternalID: external(install), wire.StackTrustedKeys: "k", wire.StackRunnerImage: "i"})
+		c.made["Cluster"] = made{ref: install, attr: map[string]string{"Arn": "arn:aws:ecs:" + region + ":" + accountID + ":cluster/" + install}}
+		c.addPolicies(c.resolver)
+		return c
+	}
+	a, b := stack("a"), stack("b")
+	task := func(c *account, role string) aws.Config {
+		k, err := o.guard.Open("ecs-tasks.amazonaws.com", c.attribute(role, "Arn"), "task")
+		o.ok("open the role of a task", err)
+		return o.as(k)
+	}
+	take := func(cfg aws.Config, c *account, role, install string) (aws.Config, error) {
+		out, err := sts.NewFromConfig(cfg).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: aws.String(c.attribute(role, "Arn")), RoleSessionName: aws.String("job_1"), ExternalId: aws.String(external(install)),
+			Tags: []ststypes.Tag{{Key: aws.String("fairlead-install"), Value: aws.String("ins_" + install)}, {Key: aws.String("fairlead-job"), Value: aws.String("job_1")}}})
+		if err != nil {
+			return aws.Config{}, err
+		}
+		return o.as(aws.Credentials{AccessKeyID: *out.Credentials.AccessKeyId, SecretAccessKey: *out.Credentials.SecretAccessKey, SessionToken: *out.Credentials.SessionToken}), nil
+	}
+	takes := func(c *account, role, install string) func(context.Context, aws.Config) error {
+		return func(_ context.Context, cfg aws.Config) error { _, err := take(cfg, c, role, install); return err }
+	}
+	plan, err := take(task(a, "ReadOnlyStepRole"), a, "ReadOnlyRole", "a")
+	o.ok("take the role of a plan", err)
+	apply, err := take(task(a, "ProvisionStepRole"), a, "ProvisionRole", "a")
+	o.ok("take the role of an apply", err)
+
+	read := func(c *account) func(context.Context, aws.Config) error {
+		return func(ctx context.Context, cfg aws.Config) error {
+			_, err := s3.NewFromConfig(cfg).GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String(c.ref("StateBucket")), Key: aws.String("state/web.tfstate")})
+			return err
+		}
+	}
+	write := func(c *account) func(context.Context, aws.Config) error {
+		return func(ctx context.Context, cfg aws.Config) error {
+			_, err := s3.NewFromConfig(cfg).PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(c.ref("StateBucket")), Key: aws.String("state/web.tfstate"), Body: strings.NewReader("{}")})
+			return err
+		}
+	}
+	open := func(c *account) func(context.Context, aws.Config) error {
+		return func(ctx context.Context, cfg aws.Config) error {
+			_, err := kms.NewFromConfig(cfg).GenerateDataKey(ctx, &kms.GenerateDataKeyInput{KeyId: aws.String(c.attribute("StateKey", "Arn")), KeySpec: kmstypes.DataKeySpecAes256})
+			return err
+		}
+	}
+	mode := func(c *account) func(context.Context, aws.Config) error {
+		return func(ctx context.Context, cfg aws.Config) error {
+			_, err := ssm.NewFromConfig(cfg).GetParameter(ctx, &ssm.GetParameterInput{Name: aws.String(c.ref("RunnerMode"))})
+			return err
+		}
+	}
+	enable := func(ctx context.Context, cfg aws.Config) error {
+		_, err := ssm.NewFromConfig(cfg).PutParameter(ctx, &ssm.PutParameterInput{Name: aws.String(a.ref("RunnerMode")), Value: aws.String("enabled"), Overwrite: aws.Bool(true)})
+		return err
+	}
+	o.attack([]attempt{
+		{"an apply writes its state", apply, write(a), true},
+		{"an apply writes the state of another install", apply, write(b), false},
+		{"an apply uses the key of another install", apply, open(b), false},
+		{"a plan reads its state", plan, read(a), true},
+		{"a plan uses its key", plan, open(a), true},
+		{"a plan writes its state", plan, write(a), false},
+		{"a plan reads the state of another install", plan, read(b), false},
+		{"a plan uses the key of another install", plan, open(b), false},
+		{"an apply enables a paused runner", apply, enable, false},
+		{"an agent reads its mode", task(a, "RunnerRole"), mode(a), true},
+		{"an agent reads the mode of another", task(a, "RunnerRole"), mode(b), false},
+		{"an agent reads a state", task(a, "RunnerRole"), read(a), false},
+		{"an agent takes the role of an apply", task(a, "RunnerRole"), takes(a, "ProvisionRole", "a"), false},
+		{"a step reads a state without the role of its operation", task(a, "ProvisionStepRole"), read(a), false},
+		{"the step of a plan takes the role of an apply", task(a, "ReadOnlyStepRole"), takes(a, "ProvisionRole", "a"), false},
+		{"a step takes a role of another install", task(a, "ReadOnlyStepRole"), takes(b, "ReadOnlyRole", "b"), false},
+		{"a step takes its role with another's external id", task(a, "ReadOnlyStepRole"), takes(a, "ReadOnlyRole", "b"), false},
+	})
 }
 
 // cancelKey returns the name of the key of cancel markers.

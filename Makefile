@@ -82,7 +82,7 @@ test-tools: kubernetes ## Install the tools of tests besides Go: Debian packages
 
 # If a server or a tool is missing, the target fails with a message.
 test-aws: bin/tofu-tool ## Deploy an app through the synthesized stacks, on servers compatible with AWS's
-	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_TEST_IMAGE=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 \
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_TEST_IMAGE=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 \
 		$(GO) test -timeout 20m ./functions/... ./infra/... ./pkg/queue/sqs ./pkg/blob/s3 ./pkg/joblog/cloudwatch ./pkg/joblog/dynamo ./pkg/artifact/ecr ./pkg/store/dynamo ./pkg/seal/kms ./pkg/eventbus/... ./pkg/identity/awsiam/...
 
 old-tools: ## Build the oldest supported Terraform and OpenTofu, once: eight minutes on two cores

@@ -308,7 +308,7 @@ const (
 )
 
 // atRest returns the usage of an idle control plane in a month: its four keys, its
-// alarms, the sweep, and Lambda's receives, which AWS bills even without a message.
+// alarms and the metrics behind them that are not AWS's own, the sweep, and Lambda's receives, which AWS bills even without a message.
 func atRest() usage {
 	const (
 		sweeps = (1 + messages) * minutesAMonth
@@ -316,5 +316,5 @@ func atRest() usage {
 		starts = (1 + 2*messages) * minutesAMonth
 	)
 	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps,
-		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 4 + 30*0.10}
+		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 4 + 38*0.10 + 5*0.30}
 }

@@ -10,9 +10,10 @@ import (
 )
 
 // accessLog is the format of one line of the access log. It has no header and no query
-// string, because these can contain credentials.
+// string, because these can contain credentials. ms is a number, and not a string, because the
+// metrics of latency take their values from it.
 const accessLog = `{"time":"$context.requestTime","request":"$context.requestId","ip":"$context.identity.sourceIp","method":"$context.httpMethod",` +
-	`"route":"$context.routeKey","status":"$context.status","bytes":"$context.responseLength","ms":"$context.responseLatency",` +
+	`"route":"$context.routeKey","status":"$context.status","bytes":"$context.responseLength","ms":$context.responseLatency,` +
 	`"integration_ms":"$context.integrationLatency","error":"$context.error.message","integration_error":"$context.integrationErrorMessage"}`
 
 // routes maps the routes of the API to the functions. API Gateway selects the most
@@ -60,6 +61,7 @@ func (b *builder) connectAPI() {
 	log := awslogs.NewCfnLogGroup(b.stack, jsii.String("APILog"), &awslogs.CfnLogGroupProps{
 		LogGroupName: jsii.String("/aws/vendedlogs/" + b.name + "/api"), RetentionInDays: jsii.Number(float64(b.props.LogDays)),
 	})
+	b.logs["api"] = log.Ref()
 	targets := map[string]*string{} // by function
 	for _, name := range []string{"controlapi", "sessionapi", "runnerapi"} {
 		id, f := titles[name], b.functions[name]

@@ -137,7 +137,7 @@ func (b *builder) function(name string, environment any) error {
 		f.AddPropertyOverride(jsii.String("ReservedConcurrentExecutions"), b.when(ParameterReserves, n, awscdk.Aws_NO_VALUE()))
 	}
 	code.AddResourceMetadata(f, jsii.String("Code"))
-	b.functions[name], b.roles[name] = f, role
+	b.functions[name], b.roles[name], b.logs[name] = f, role, group.Ref()
 	return nil
 }
 

@@ -20,6 +20,7 @@ const (
 	ParameterBuildRunner = "BuildRunner"
 	ParameterBuildKeys   = "BuildRunnerKeys"
 	ParameterReserves    = "ReservesConcurrency"
+	ParameterBudget      = "MonthlyBudget"
 )
 
 // Values of ParameterReserves.
@@ -54,6 +55,7 @@ func (b *builder) declare() {
 		{ParameterAlarmEmail, None, `none|[^@\s]+@[^@\s]+`, "a mail address", "Mail address that gets alarms"},
 		{ParameterBuildRunner, None, `none|run_[0-9a-z]{26}`, "the identifier of a runner: `fairlead runner create NAME --aws-role ARN` prints it", "Identifier of the build runner"},
 		{ParameterBuildKeys, None, `none|[A-Za-z0-9+/]{43}=(,[A-Za-z0-9+/]{43}=)*`, "public keys in base64, separated by commas", "Public keys of the control plane that the build runner pins"},
+		{ParameterBudget, None, `none|[1-9][0-9]{0,7}`, "an amount in whole dollars", "What this AWS account may cost a month in US dollars before an alarm; it needs AlarmEmail to reach a person"},
 		{ParameterReserves, ReservesNot, `Yes|No`, "Yes or No", "Whether functions have reserved concurrency; it needs the account's quota of 1,000"},
 	} {
 		value := awscdk.NewCfnParameter(b.stack, jsii.String(p.id), &awscdk.CfnParameterProps{

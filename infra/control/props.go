@@ -33,6 +33,8 @@ type Props struct {
 	ArchiveDays int    // days that S3 keeps logs of jobs; default 365
 	RateLimit   int    // requests a second to a route without its own limit; default 500
 	BurstLimit  int    // concurrent requests to a route without its own limit; default 1,000
+	LostRunners int    // runners that must turn lost within five minutes for an alarm; default 1
+	StuckJobs   int    // jobs that must become stuck within five minutes for an alarm; default 1
 	// Deletable disables the tables' deletion protection. Set it for a first creation,
 	// because its rollback cannot remove protected tables. Unset it when the stack
 	// exists.
@@ -70,7 +72,7 @@ func FromContext(get func(key string) string) (Props, error) {
 	p.Deletable = !protected
 	for key, field := range map[string]*int{
 		"functionMemoryMb": &p.MemoryMB, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
-		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit,
+		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit, "alarmLostRunners": &p.LostRunners, "alarmStuckJobs": &p.StuckJobs,
 	} {
 		text := get(key)
 		if text == "" {
@@ -101,6 +103,8 @@ func (p Props) withDefaults() (Props, error) {
 	set(&p.ArchiveDays, 365)
 	set(&p.RateLimit, 500)
 	set(&p.BurstLimit, 1000)
+	set(&p.LostRunners, 1)
+	set(&p.StuckJobs, 1)
 	switch {
 	case !stagePattern.MatchString(p.Stage):
 		return p, fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", p.Stage)

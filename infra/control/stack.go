@@ -57,6 +57,7 @@ type builder struct {
 	api                                     awsapigatewayv2.CfnApi
 	functions                               map[string]awslambda.CfnFunction
 	roles                                   map[string]awsiam.CfnRole
+	logs                                    map[string]*string // names of the log groups of the functions and, as "api", of the access log
 	sessionRole, publisherRole              awsiam.CfnRole
 	routes                                  []awsapigatewayv2.CfnRoute
 	alarms                                  *string // ARN of the topic
@@ -85,7 +86,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	})
 	b := &builder{props: props, name: name, stack: stack,
 		partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account(),
-		roles: map[string]awsiam.CfnRole{}}
+		roles: map[string]awsiam.CfnRole{}, logs: map[string]*string{}}
 	b.declare()
 	b.keys()
 	b.makeTable()

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsbudgets"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
 	"github.com/aws/jsii-runtime-go"
 
@@ -37,8 +39,14 @@ func (b *builder) alarmList() []alarm {
 			dimensions: map[string]string{"FunctionName": b.name + "-dispatch"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
 		{id: "SweepMissing", what: "The sweep runs less often than every 12 s, or not at all: lost jobs and runners are noticed late, or never. Look at its queue and its schedule.", namespace: "AWS/Lambda", metric: "Invocations",
 			dimensions: map[string]string{"FunctionName": b.name + "-sweep"}, statistic: "Sum", above: 4, below: true, periods: 3, period: 60, missingData: "breaching"},
+		{id: "LogsBehind", what: "Lines of jobs wait for more than a minute before logindex takes them, so people follow logs late.", namespace: "AWS/Lambda", metric: "AsyncEventAge",
+			dimensions: map[string]string{"FunctionName": b.name + "-logindex"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
 		{id: "WebhooksBehind", what: "Webhooks are not delivered: look at the webhook function's log.", namespace: "AWS/SQS", metric: "ApproximateAgeOfOldestMessage",
 			dimensions: map[string]string{"QueueName": *b.webhooks.AttrQueueName()}, statistic: "Maximum", above: 3600, periods: 1, period: 300},
+	}
+	for _, m := range b.metrics() {
+		m.alarm.namespace, m.alarm.metric = b.metricNamespace(), m.alarm.id
+		list = append(list, m.alarm)
 	}
 	list = append(list, b.throttles()...)
 	for _, name := range Functions {
@@ -57,9 +65,49 @@ func (b *builder) alarmList() []alarm {
 	return list
 }
 
+// logMetric is a metric that CloudWatch takes from lines of a log: each line that matches the
+// pattern has a value. Its alarm has the same name. CloudWatch bills it like a metric that a
+// program sends, but the lines exist already and no request sends it.
+type logMetric struct {
+	alarm   alarm
+	log     string // of a function, or "api" for the access log
+	pattern string // CloudWatch's filter pattern of JSON lines
+	value   string // the field with the value
+}
+
+// slow is the p99 of latency, in milliseconds, above which an API is slow. A function that starts
+// needs less than a second.
+const slow = 3000
+
+// metrics returns the metrics that the stack takes from logs. The log of the sweep has one line
+// for each sweep with the fields of control.Swept. The access log has one line for each request.
+//
+// Requests that wait on purpose are left out of the latency: a GET of the Control API can follow
+// a log, and a claim or a warm step waits for a job. On AWS a renewal of a job does not wait.
+func (b *builder) metrics() []logMetric {
+	count := func(id, what, field string, atLeast int) logMetric {
+		return logMetric{alarm: alarm{id: id, what: what, statistic: "Sum", above: float64(atLeast - 1), periods: 1, period: 300},
+			log: "sweep", pattern: "{ $." + field + " > 0 }", value: "$." + field}
+	}
+	latency := func(id, of, pattern string) logMetric {
+		return logMetric{alarm: alarm{id: id, what: "One of 100 " + of + " takes more than three seconds: look at the durations of the functions and at throttled tables.",
+			statistic: "p99", above: slow, periods: 3, period: 300}, log: "api", pattern: pattern, value: "$.ms"}
+	}
+	return []logMetric{
+		count("StuckJobs", "Jobs wait for an agent for more than ten minutes: fairlead job list shows them, with the reason.", "stuck", b.props.StuckJobs),
+		count("LostRunners", "Runners turned lost: none of their agents sends heartbeats. fairlead runner list shows them.", "lost", b.props.LostRunners),
+		latency("ControlLatency", "writes to the Control API", `{ $.route = "ANY /v1/{proxy+}" && $.method != "GET" }`),
+		latency("JobsLatency", "requests of running jobs", `{ $.route = "ANY /runner/v1/jobs/{proxy+}" }`),
+		latency("SessionsLatency", "sessions of agents", `{ $.route = "ANY /runner/v1/sessions" }`),
+	}
+}
+
+// metricNamespace is the namespace of the metrics that the stack takes from logs.
+func (b *builder) metricNamespace() string { return "Fairlead/" + b.props.Stage }
+
 // throttles returns the alarms for requests that DynamoDB refuses. DynamoDB counts
 // them separately for the table and each index, and for reads and writes. The metric
-// The metric ThrottledRequests is not usable here, because it always has an
+// ThrottledRequests is not usable here, because it always has an
 // operation as dimension.
 func (b *builder) throttles() (list []alarm) {
 	for _, of := range []struct{ id, what, table, index string }{
@@ -92,12 +140,22 @@ func (b *builder) watch() {
 		PolicyDocument: policy.Document(
 			policy.Statement{Sid: "Alarms", Principal: policy.Service("cloudwatch.amazonaws.com"), Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
 				Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}}},
+			policy.Statement{Sid: "Spend", Principal: policy.Service("budgets.amazonaws.com"), Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
+				Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}}},
 			policy.Statement{Sid: "OnlyTLS", Deny: true, AnyPrincipal: true, Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
 				Conditions: map[string]map[string]any{"Bool": {"aws:SecureTransport": "false"}}}),
 	})
 	b.only(ParameterAlarmEmail, awssns.NewCfnSubscription(b.stack, jsii.String("AlarmsByMail"), &awssns.CfnSubscriptionProps{
 		TopicArn: topic.Ref(), Protocol: jsii.String("email"), Endpoint: jsii.String(b.parameters[ParameterAlarmEmail].value),
 	}))
+	for _, m := range b.metrics() {
+		awslogs.NewCfnMetricFilter(b.stack, jsii.String(m.alarm.id+"Metric"), &awslogs.CfnMetricFilterProps{
+			LogGroupName: b.logs[m.log], FilterPattern: jsii.String(m.pattern),
+			MetricTransformations: []*awslogs.CfnMetricFilter_MetricTransformationProperty{
+				{MetricNamespace: jsii.String(b.metricNamespace()), MetricName: jsii.String(m.alarm.id), MetricValue: jsii.String(m.value)}},
+		})
+	}
+	b.budget(topic)
 	for _, a := range b.alarmList() {
 		props := &awscloudwatch.CfnAlarmProps{
 			AlarmName: jsii.String(b.name + "-" + a.id), AlarmDescription: jsii.String(a.what),
@@ -105,6 +163,9 @@ func (b *builder) watch() {
 			Threshold: jsii.Number(a.above), ComparisonOperator: jsii.String("GreaterThanThreshold"),
 			EvaluationPeriods: jsii.Number(a.periods), Period: jsii.Number(a.period), TreatMissingData: jsii.String("notBreaching"),
 			AlarmActions: &[]any{topic.Ref()}, OkActions: &[]any{topic.Ref()},
+		}
+		if strings.HasPrefix(a.statistic, "p") { // CloudFormation has a property of its own for percentiles
+			props.Statistic, props.ExtendedStatistic = nil, props.Statistic
 		}
 		if a.below {
 			props.ComparisonOperator = jsii.String("LessThanThreshold")
@@ -122,6 +183,27 @@ func (b *builder) watch() {
 	awscloudwatch.NewCfnDashboard(b.stack, jsii.String("Dashboard"), &awscloudwatch.CfnDashboardProps{
 		DashboardName: jsii.String(b.name), DashboardBody: jsii.String(b.dashboard()),
 	})
+}
+
+// budget makes the alarm for what the account costs. It is for the whole account and not for the
+// stack's tag, because AWS Budgets sees a tag only if a person has activated it in the console of
+// the paying account, and otherwise reports zero dollars.
+func (b *builder) budget(topic awssns.CfnTopic) {
+	var notifications []*awsbudgets.CfnBudget_NotificationWithSubscribersProperty
+	for _, kind := range []string{"ACTUAL", "FORECASTED"} {
+		notifications = append(notifications, &awsbudgets.CfnBudget_NotificationWithSubscribersProperty{
+			Notification: &awsbudgets.CfnBudget_NotificationProperty{NotificationType: jsii.String(kind), ComparisonOperator: jsii.String("GREATER_THAN"),
+				Threshold: jsii.Number(100), ThresholdType: jsii.String("PERCENTAGE")},
+			Subscribers: []*awsbudgets.CfnBudget_SubscriberProperty{{SubscriptionType: jsii.String("SNS"), Address: topic.Ref()}},
+		})
+	}
+	spend := awsbudgets.NewCfnBudget(b.stack, jsii.String("Spend"), &awsbudgets.CfnBudgetProps{
+		Budget: &awsbudgets.CfnBudget_BudgetDataProperty{BudgetName: jsii.String(b.name + "-" + b.region + "-Spend"), BudgetType: jsii.String("COST"), TimeUnit: jsii.String("MONTHLY"),
+			BudgetLimit: &awsbudgets.CfnBudget_SpendProperty{Amount: jsii.Number(1), Unit: jsii.String("USD")}},
+		NotificationsWithSubscribers: notifications,
+	})
+	spend.AddPropertyOverride(jsii.String("Budget.BudgetLimit.Amount"), jsii.String(b.parameters[ParameterBudget].value))
+	b.only(ParameterBudget, spend)
 }
 
 // dashboard returns the body of the dashboard for a person on call: requests,
@@ -150,6 +232,11 @@ func (b *builder) dashboard() string {
 	}
 	add("Requests", "Sum", api("Count", "4xx", "5xx"))
 	add("Latency of the API, p99, ms", "p99", api("Latency", "IntegrationLatency"))
+	add("Latency without requests that wait, p99, ms", "p99", metrics{
+		{b.metricNamespace(), "ControlLatency"}, {b.metricNamespace(), "JobsLatency"}, {b.metricNamespace(), "SessionsLatency"},
+	})
+	add("Stuck jobs and lost runners", "Sum", metrics{{b.metricNamespace(), "StuckJobs"}, {b.metricNamespace(), "LostRunners"}})
+	add("Logs: age of what is indexed, ms", "Maximum", metrics{{"AWS/Lambda", "AsyncEventAge", "FunctionName", b.name + "-logindex"}})
 	add("Table: units used", "Sum", metrics{
 		{"AWS/DynamoDB", "ConsumedWriteCapacityUnits", "TableName", *b.table.Ref()},
 		{"AWS/DynamoDB", "ConsumedReadCapacityUnits", "TableName", *b.table.Ref()},

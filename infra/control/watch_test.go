@@ -1,13 +1,21 @@
 package control_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/infra/control"
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+	plane "github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -20,6 +28,12 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 		"AWS/DynamoDB ReadThrottleEvents [TableName]":                           {"CancelsReadThrottles", "LogTableReadThrottles", "TableReadThrottles"},
 		"AWS/DynamoDB WriteThrottleEvents [GlobalSecondaryIndexName TableName]": {"DueIndexWriteThrottles", "ListIndexWriteThrottles"},
 		"AWS/DynamoDB WriteThrottleEvents [TableName]":                          {"CancelsWriteThrottles", "LogTableWriteThrottles", "TableWriteThrottles"},
+		"AWS/Lambda AsyncEventAge [FunctionName]":                               {"LogsBehind"},
+		"Fairlead/STAGE ControlLatency []":                                      {"ControlLatency"},
+		"Fairlead/STAGE JobsLatency []":                                         {"JobsLatency"},
+		"Fairlead/STAGE LostRunners []":                                         {"LostRunners"},
+		"Fairlead/STAGE SessionsLatency []":                                     {"SessionsLatency"},
+		"Fairlead/STAGE StuckJobs []":                                           {"StuckJobs"},
 		"AWS/Lambda Errors [FunctionName]":                                      {"ControlAPIErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SessionAPIErrors", "SweepErrors", "WebhookErrors"},
 		"AWS/Lambda Invocations [FunctionName]":                                 {"SweepMissing"},
 		"AWS/Lambda IteratorAge [FunctionName]":                                 {"DispatchBehind"},
@@ -27,7 +41,7 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 		"AWS/SQS ApproximateAgeOfOldestMessage [QueueName]":                     {"WebhooksBehind"},
 		"AWS/SQS ApproximateNumberOfMessagesVisible [QueueName]":                {"DispatchDeadLetter", "LogIndexDeadLetter", "SweepDeadLetter", "WebhookDeadLetter"},
 	}
-	got, n := map[string][]string{}, 0
+	got, n, own := map[string][]string{}, 0, 0
 	s := stack(t)
 	throttled := map[string]bool{} // names of tables and indexes with an alarm
 	for id, r := range s.Resources {
@@ -45,13 +59,18 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 			}
 		}
 		slices.Sort(names)
-		metric := fmt.Sprint(r.Properties["Namespace"], " ", r.Properties["MetricName"], " ", names)
+		metric := strings.Replace(fmt.Sprint(r.Properties["Namespace"], " ", r.Properties["MetricName"], " ", names), "Fairlead/test", "Fairlead/STAGE", 1)
 		got[metric] = append(got[metric], strings.TrimSuffix(id, "Alarm"))
 	}
 	for metric, alarms := range got {
 		slices.Sort(alarms)
 		if !slices.Equal(alarms, want[metric]) {
 			t.Errorf("%s has the alarms %q, want %q", metric, alarms, want[metric])
+		}
+	}
+	for _, r := range s.Resources {
+		if r.Type == "AWS::Logs::MetricFilter" {
+			own++
 		}
 	}
 	for metric, alarms := range want {
@@ -82,9 +101,134 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 	}
 	page.Hold(t, "docs/reference/metrics.md", "metrics", table.String())
 
-	const dollars = 0.10 // price of an alarm for a month
+	const dollars, ofMetric = 0.10, 0.30 // prices for a month: of an alarm, and of a metric that is not AWS's own
 	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms", fmt.Sprint(n))
-	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms-cost", fmt.Sprintf("$%.2f", float64(n)*dollars))
+	costs, err := os.ReadFile("../../bench/aws.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("%d*0.10 + %d*0.30", n, own); !strings.Contains(string(costs), want) {
+		t.Errorf("the costs of bench/aws.go do not count %s", want)
+	}
+	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "alarms-cost", fmt.Sprintf("$%.2f", float64(n)*dollars+float64(own)*ofMetric))
+}
+
+// A metric that is taken from a log has a value only if the program really writes lines that match
+// its pattern, with a number in its field.
+func TestMetricsMatchTheLinesOfTheirLogs(t *testing.T) {
+	line := func(s plane.Swept) map[string]any {
+		var out bytes.Buffer
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("swept", slog.Any("", s))
+		return decoded(t, out.String())
+	}
+	s := stack(t)
+	access := fmt.Sprint(s.Resources["APIStage"].Properties["AccessLogSettings"].(map[string]any)["Format"])
+	request := func(method, route string) map[string]any {
+		return decoded(t, strings.NewReplacer("$context.httpMethod", method, "$context.routeKey", route, "$context.responseLatency", "12").Replace(access))
+	}
+	const writes, jobs, sessions = "ANY /v1/{proxy+}", "ANY /runner/v1/jobs/{proxy+}", "ANY /runner/v1/sessions"
+	lines := map[string]struct {
+		log          string
+		match, other map[string]any
+		value        float64
+	}{
+		"StuckJobs":       {"SweepLog", line(plane.Swept{Stuck: 3}), line(plane.Swept{Lost: 1, Turned: 1}), 3},
+		"LostRunners":     {"SweepLog", line(plane.Swept{Lost: 2}), line(plane.Swept{Stuck: 1, Turned: 1}), 2},
+		"ControlLatency":  {"APILog", request("POST", writes), request("GET", writes), 12},
+		"JobsLatency":     {"APILog", request("POST", jobs), request("POST", "ANY /runner/v1/claims"), 12},
+		"SessionsLatency": {"APILog", request("POST", sessions), request("POST", jobs), 12},
+	}
+	routes := fmt.Sprint(s.Resources["ControlAPIRoute"].Properties, s.Resources["JobsRoute"].Properties, s.Resources["SessionsRoute"].Properties)
+	for _, route := range []string{writes, jobs, sessions} {
+		if !strings.Contains(routes, route) {
+			t.Errorf("the API has no route %s", route)
+		}
+	}
+	for id, r := range s.Resources {
+		if r.Type != "AWS::Logs::MetricFilter" {
+			continue
+		}
+		name := strings.TrimSuffix(id, "Metric")
+		l, ok := lines[name]
+		delete(lines, name)
+		transformation := r.Properties["MetricTransformations"].([]any)[0].(map[string]any)
+		alarm := s.Resources[name+"Alarm"].Properties
+		if !ok || transformation["MetricName"] != alarm["MetricName"] || transformation["MetricNamespace"] != alarm["Namespace"] {
+			t.Errorf("the metric %s has no line, or its alarm watches another metric: %v", name, transformation)
+			continue
+		}
+		if want := s.Resources[l.log].Properties["LogGroupName"]; r.Properties["LogGroupName"] != want && !strings.HasSuffix(fmt.Sprint(r.Properties["LogGroupName"]), strings.ToLower(l.log)) {
+			t.Errorf("the metric %s reads %v, want %v", name, r.Properties["LogGroupName"], want)
+		}
+		pattern := fmt.Sprint(r.Properties["FilterPattern"])
+		if !matchesPattern(t, pattern, l.match) || matchesPattern(t, pattern, l.other) {
+			t.Errorf("the pattern %s does not match %v, or matches %v", pattern, l.match, l.other)
+		}
+		field := strings.TrimPrefix(fmt.Sprint(transformation["MetricValue"]), "$.")
+		if l.match[field] != l.value {
+			t.Errorf("the metric %s takes the value %v from %v, want %v", name, l.match[field], l.match, l.value)
+		}
+	}
+	for name := range lines {
+		t.Errorf("the stack has no metric %s", name)
+	}
+}
+
+func decoded(t *testing.T, line string) (fields map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(line), &fields); err != nil {
+		t.Fatalf("the line %s is no JSON: %v", line, err)
+	}
+	return fields
+}
+
+// matchesPattern decides like CloudWatch over the forms of patterns that the stack uses:
+// comparisons of a field with a number or a text, joined by &&. It accepts no other form.
+func matchesPattern(t *testing.T, pattern string, line map[string]any) bool {
+	t.Helper()
+	inner, ok := strings.CutPrefix(pattern, "{ ")
+	inner, closed := strings.CutSuffix(inner, " }")
+	for term := range strings.SplitSeq(inner, " && ") {
+		m := regexp.MustCompile(`^\$\.(\w+) (=|!=|>) ("[^"]*"|\d+)$`).FindStringSubmatch(term)
+		if m == nil || !ok || !closed {
+			t.Fatalf("the pattern %s has a form that this test does not know", pattern)
+		}
+		text, _ := line[m[1]].(string)
+		number, isNumber := line[m[1]].(float64)
+		limit, _ := strconv.ParseFloat(m[3], 64)
+		holds := map[string]bool{"=": `"`+text+`"` == m[3], "!=": `"`+text+`"` != m[3], ">": isNumber && number > limit}
+		if !holds[m[2]] {
+			return false
+		}
+	}
+	return true
+}
+
+// A person must learn what the account costs. The budget exists if the vendor sets an amount, and
+// the topic of alarms accepts its messages.
+func TestSpendRaisesAnAlarm(t *testing.T) {
+	s := stack(t)
+	text := fmt.Sprint(s.Resources["Spend"].Properties)
+	for _, want := range []string{"Amount:500", "FORECASTED", "ACTUAL", fmt.Sprint(s.Resources["AlarmsByMail"].Properties["TopicArn"])} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the budget lacks %s: %s", want, text)
+		}
+	}
+	accepted := slices.ContainsFunc(infratest.Statements(s.Resources["AlarmsPolicy"].Properties["PolicyDocument"]), func(p map[string]any) bool {
+		return strings.Contains(fmt.Sprint(p["Principal"]), "budgets.amazonaws.com") && p["Effect"] == "Allow"
+	})
+	if !accepted {
+		t.Error("the topic refuses the messages of the budget")
+	}
+	values := given()
+	values[control.ParameterBudget] = control.None
+	without, err := synth(t).template.Resolve(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := without.Resources["Spend"]; ok {
+		t.Error("without an amount, the stack has a budget")
+	}
 }
 
 // TestEveryAlarmHasARunbook checks that each alarm of the template is in exactly one
@@ -106,7 +250,7 @@ func TestEveryAlarmHasARunbook(t *testing.T) {
 		}
 	}
 	for id, r := range stack(t).Resources {
-		if r.Type != "AWS::CloudWatch::Alarm" {
+		if r.Type != "AWS::CloudWatch::Alarm" && r.Type != "AWS::Budgets::Budget" {
 			continue
 		}
 		name := strings.TrimSuffix(id, "Alarm")

@@ -12,7 +12,7 @@ import (
 func (c *Control) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
 	jobs := c.SweepJobs(ctx, &s)
-	var watch error
-	s.Turned, s.Letters, watch = c.WatchRunners(ctx)
+	w, watch := c.WatchRunners(ctx)
+	s.Turned, s.Lost, s.Letters = s.Turned+w.Turned, s.Lost+w.Lost, w.Letters
 	return s, errors.Join(jobs, watch)
 }

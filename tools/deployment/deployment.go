@@ -52,6 +52,9 @@ type Options struct {
 	// AlarmEmail is the mail address that gets alarms. "" keeps the current address, if
 	// any. NoAlarmEmail removes it.
 	AlarmEmail string
+	// Budget is the amount in whole US dollars that the account may cost a month before an
+	// alarm. "" keeps the current amount, if any. NoBudget removes the alarm.
+	Budget string
 }
 
 // AnyAccount is the customer that stands for every AWS account. infra/control has the
@@ -63,6 +66,9 @@ const NoBuildRunner = "none"
 
 // NoAlarmEmail is the value of Options.AlarmEmail that removes the mail address.
 const NoAlarmEmail = "none"
+
+// NoBudget is the value of Options.Budget that removes the alarm for what the account costs.
+const NoBudget = "none"
 
 // Deployment deploys the control plane. Use it from one goroutine.
 type Deployment struct {
@@ -89,6 +95,7 @@ type Command struct {
 
 var (
 	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
+	budgetPattern  = regexp.MustCompile(`^[1-9][0-9]{0,7}$`)
 	stagePattern   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}$`)
 )
 
@@ -105,6 +112,9 @@ func (o Options) check() error {
 		if a, err := mail.ParseAddress(o.AlarmEmail); err != nil || a.Address != o.AlarmEmail {
 			return fmt.Errorf("alarm email %q is not a mail address, such as ops@example.com", o.AlarmEmail)
 		}
+	}
+	if o.Budget != "" && o.Budget != NoBudget && !budgetPattern.MatchString(o.Budget) {
+		return fmt.Errorf("monthly budget %q is not an amount in whole US dollars, such as 500", o.Budget)
 	}
 	return nil
 }
@@ -123,6 +133,7 @@ type state struct {
 	readers         []string          // wanted: accounts that may read the image and the template
 	builder         string            // wanted: identifier of the build runner; "": none
 	alarms          string            // wanted: mail address that gets alarms; "": none
+	budget          string            // wanted: US dollars a month above which there is an alarm; "": no limit
 }
 
 // created reports whether a stack was created completely, now or earlier. Later updates
@@ -311,6 +322,7 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 		s.builder = set(s.parameters["BuildRunner"])
 	}
 	s.alarms = set(cmp.Or(d.AlarmEmail, s.parameters["AlarmEmail"]))
+	s.budget = set(cmp.Or(d.Budget, s.parameters["MonthlyBudget"]))
 	return s, nil
 }
 
@@ -387,6 +399,11 @@ func (d *Deployment) announce(s state) {
 		step("send alarms to %s; AWS asks this address for a confirmation first", s.alarms)
 	} else {
 		step("send alarms to no one: set ALARM_EMAIL= to a mail address")
+	}
+	if s.budget != "" {
+		step("raise an alarm if this account costs more than $%s a month, or if AWS forecasts it", s.budget)
+	} else {
+		step("raise no alarm for what this account costs: set MONTHLY_BUDGET= to an amount in US dollars")
 	}
 	step("log the CLI in with a token named %s, unless it is logged in", d.Operator)
 	switch d.BuildRunner {

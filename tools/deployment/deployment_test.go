@@ -287,6 +287,30 @@ func TestEveryAccountIsOneReader(t *testing.T) {
 	}
 }
 
+// A deployment without an amount keeps the budget of the previous deployment.
+func TestMonthlyBudgetIsKept(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE"}
+	d, out := a.deployment(t)
+	for _, step := range []struct{ given, want, prints string }{
+		{"", "none", "raise no alarm for what this account costs"},
+		{"500", "500", "costs more than $500 a month"},
+		{"", "500", "costs more than $500 a month"},
+		{deployment.NoBudget, "none", "raise no alarm for what this account costs"},
+	} {
+		d.Budget = step.given
+		out.Reset()
+		if err := d.Do(t.Context()); err != nil || a.values["MonthlyBudget"] != step.want || !strings.Contains(out.String(), step.prints) {
+			t.Errorf("with %q the budget is %q, want %q; error %v, output:\n%s", step.given, a.values["MonthlyBudget"], step.want, err, out)
+		}
+	}
+	for _, refused := range []string{"0", "12.50", "$500"} {
+		d.Budget, a.did = refused, nil
+		if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
+			t.Errorf("the amount %s is accepted: %v, %q", refused, err, a.did)
+		}
+	}
+}
+
 // A vendor deploys with `cdk deploy` after `make deploy`, without any of its arguments. In
 // the past this revoked every customer's access to the image and the template. All that
 // make deploy published must be in the parameters that CloudFormation keeps, and the
@@ -294,12 +318,12 @@ func TestEveryAccountIsOneReader(t *testing.T) {
 func TestPlainDeployTakesNothingAway(t *testing.T) {
 	a := &account{status: "CREATE_COMPLETE"}
 	d, _ := a.deployment(t)
-	d.Customers, d.AlarmEmail = []string{"777788889999", "444455556666"}, "ops@example.com"
+	d.Customers, d.AlarmEmail, d.Budget = []string{"777788889999", "444455556666"}, "ops@example.com", "500"
 	if err := d.Do(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "ReservesConcurrency": "Yes"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}
@@ -314,7 +338,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Errorf("the synthesis depends on %q, want only %q", context, want)
 	}
 	// The next run without options sets the same values.
-	d.Customers, d.AlarmEmail = nil, ""
+	d.Customers, d.AlarmEmail, d.Budget = nil, "", ""
 	if err := d.Do(t.Context()); err != nil || !slices.Equal(a.deployed[0], a.deployed[1]) {
 		t.Errorf("a repeated deployment sets %q, want %q; error %v", a.deployed[1], a.deployed[0], err)
 	}

@@ -78,8 +78,7 @@ func Sweeps(sweep func(context.Context) (control.Swept, error), queue *sqs.Backl
 			}
 		}
 		swept, err := sweep(ctx)
-		logger.Info("swept", "looked", swept.Looked, "woken", swept.Woken, "expired", swept.Expired, "timed_out", swept.TimedOut, "failed", swept.Failed,
-			"stuck", swept.Stuck, "turned", swept.Turned, "dead_letters", swept.Letters)
+		logger.Info("swept", slog.Any("", swept)) // the empty name makes the counts attributes of the line itself
 		if err != nil {
 			err = fmt.Errorf("sweep: %w", err)
 		}

@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -28,7 +29,15 @@ type Swept struct {
 	Looked, Woken, Expired, TimedOut, Failed int
 	Stuck                                    int // jobs newly found to be stuck
 	Turned                                   int // runners that turned lost, or online again
+	Lost                                     int // runners that turned lost
 	Letters                                  int // dead letters
+}
+
+// LogValue returns the counts as attributes of a log line. Metrics of the stack on AWS take
+// stuck and lost from this line.
+func (s Swept) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("looked", s.Looked), slog.Int("woken", s.Woken), slog.Int("expired", s.Expired), slog.Int("timed_out", s.TimedOut),
+		slog.Int("failed", s.Failed), slog.Int("stuck", s.Stuck), slog.Int("turned", s.Turned), slog.Int("lost", s.Lost), slog.Int("dead_letters", s.Letters))
 }
 
 // SweepJobs handles the jobs that are due, in one short commit each, so that concurrent
@@ -132,12 +141,13 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 		return nil
 	})
 	if err == nil && suspect != nil {
-		turned, serr := runners.Suspect(ctx, ex.Kernel, found.Runner, suspect)
+		lost, serr := runners.Suspect(ctx, ex.Kernel, found.Runner, suspect)
 		if serr != nil {
 			ex.Logger.Warn("cannot record that an agent is lost; the next wake-up of the job tries again", "job", found.ID, "error", serr)
 		}
-		if turned {
+		if lost {
 			s.Turned++
+			s.Lost++
 		}
 	}
 	return moved && err == nil, err

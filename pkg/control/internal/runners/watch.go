@@ -26,25 +26,31 @@ const (
 // sessions is online, and the older sessions need not be read.
 const newestSessions = 3
 
+// Watched counts the results of WatchRunners.
+type Watched struct {
+	Turned  int // runners that turned lost, or online again
+	Lost    int // runners that turned lost
+	Letters int // dead letters
+}
+
 // WatchRunners checks each runner that ever had a session. Each process does so at most
 // once in WatchEvery. WatchRunners finds runners whose agents died and so report nothing.
 // It only reads, unless a runner's state changed. If several processes find the same
-// change, one of them commits it. WatchRunners returns the number of runners that turned
-// lost or online, and the number of dead letters.
-func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err error) {
+// change, one of them commits it.
+func (f *Fleet) WatchRunners(ctx context.Context) (out Watched, err error) {
 	now := f.Instant()
 	last := f.watched.Load()
 	if now.UnixNano()-last < int64(f.WatchEvery()) || now.Before(f.HeldUntil()) {
-		return 0, 0, nil // agents could not report while the control plane was down
+		return out, nil // agents could not report while the control plane was down
 	}
 	if !f.watched.CompareAndSwap(last, now.UnixNano()) {
-		return 0, 0, nil
+		return out, nil
 	}
 	var search []store.RunnerWatch
 	for q := (fairlead.PageQuery{Limit: engine.MaxPage}); ; {
 		p, err := f.Store.Watches(ctx, q)
 		if err != nil {
-			return turned, 0, err
+			return out, err
 		}
 		changed := kernel.Concurrently(maxWatches, p.Items, func(w store.Stored[store.RunnerWatch]) bool {
 			changed, err := f.watchRunner(ctx, w.V)
@@ -55,14 +61,17 @@ func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 		})
 		for i, w := range p.Items {
 			if changed[i] {
-				turned++
+				out.Turned++
+				if w.V.Online {
+					out.Lost++
+				}
 			}
 			if now.Sub(w.V.LookedForLetters) >= letterLooks*f.WatchEvery() {
 				search = append(search, w.V)
 			}
 		}
 		if ctx.Err() != nil {
-			return turned, 0, ctx.Err()
+			return out, ctx.Err()
 		}
 		if q.After = p.Next; p.Next == "" {
 			break
@@ -76,9 +85,9 @@ func (f *Fleet) WatchRunners(ctx context.Context) (turned, letters int, err erro
 		return n
 	})
 	for _, n := range found {
-		letters += n
+		out.Letters += n
 	}
-	return turned, letters, ctx.Err()
+	return out, ctx.Err()
 }
 
 // watchRunner records whether an agent of the runner is online, and reports whether
@@ -124,8 +133,8 @@ func (f *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) 
 
 // Suspect marks the online sessions of the runner as lost for which is returns true, until
 // the next heartbeat of their agents. Then it records whether the runner is online. It
-// reports whether that changed.
-func Suspect(ctx context.Context, k *kernel.Kernel, id fairlead.RunnerID, is func(store.Session) bool) (turned bool, err error) {
+// reports whether the runner turned lost.
+func Suspect(ctx context.Context, k *kernel.Kernel, id fairlead.RunnerID, is func(store.Session) bool) (lost bool, err error) {
 	f := New(k)
 	found := false
 	err = k.Transact(ctx, "suspect agents of runner "+string(id), func(tx *kernel.Tx) error {
@@ -153,7 +162,8 @@ func Suspect(ctx context.Context, k *kernel.Kernel, id fairlead.RunnerID, is fun
 	if err != nil || w.Version == 0 {
 		return false, err
 	}
-	return f.watchRunner(ctx, w.V)
+	turned, err := f.watchRunner(ctx, w.V)
+	return turned && w.V.Online, err
 }
 
 // turnWatch records that the runner is now online or lost.

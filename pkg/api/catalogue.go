@@ -224,6 +224,7 @@ func faultProblems() []ProblemDoc {
 		{fairlead.CodeDiskFull, http.StatusServiceUnavailable, "The disk is full. All confirmed changes are stored.", "Free some space and repeat the request."},
 		{fairlead.CodeInternal, http.StatusInternalServerError, "A fault in the control plane.", "Look into its log under the request id, and report it."},
 		{fairlead.CodeInterrupted, http.StatusServiceUnavailable, "The control plane stopped, or lost its database, while the request waited.", "Repeat the request."},
+		{fairlead.CodeNewerSchema, http.StatusServiceUnavailable, "A newer version of the control plane wrote the record, in a form that this version cannot read. Nothing was changed.", "Upgrade the control plane. If an upgrade is running, repeat the request when it is complete."},
 		{fairlead.CodeSealedValueDamaged, http.StatusInternalServerError, "A sealed value cannot be opened: it was changed, or moved to another place.", "Restore the data folder as a whole from one backup."},
 		{fairlead.CodeSealingKeyMissing, http.StatusInternalServerError, "The server does not have the key with which a value was sealed.", "Restore `keys/seal.key` from the backup that belongs to the data."},
 		{fairlead.CodeStoreUnavailable, http.StatusServiceUnavailable, "The database cannot be reached, or is throttled.", "Repeat the request."},

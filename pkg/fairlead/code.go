@@ -239,6 +239,7 @@ const (
 	CodeLogNotOwned             Code = "log-not-owned"
 	CodeMessageTooLarge         Code = "message-too-large"
 	CodeMissingSource           Code = "missing-source"
+	CodeNewerSchema             Code = "newer-schema"
 	CodeNotAScalar              Code = "not-a-scalar"
 	CodeNotCanonical            Code = "not-canonical"
 	CodeNotLoggedIn             Code = "not-logged-in"

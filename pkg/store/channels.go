@@ -18,7 +18,7 @@ func (s *Store) Channels(ctx context.Context, q fairlead.PageQuery) (Page[Channe
 }
 
 // PutChannel writes an update channel.
-func (t *Tx) PutChannel(r Stored[Channel]) { t.put(channelKey(r.V.Name), r.Version, r.V) }
+func (t *Tx) PutChannel(r Stored[Channel]) { put(t, channelKey(r.V.Name), r) }
 
 // DeleteChannel removes an update channel. Runners that follow it may then run
 // any version.

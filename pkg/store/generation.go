@@ -18,4 +18,4 @@ func (s *Store) Generation(ctx context.Context) (Stored[Generation], error) {
 }
 
 // PutGeneration writes the generation of the table.
-func (t *Tx) PutGeneration(r Stored[Generation]) { t.put(generationKey(), r.Version, r.V) }
+func (t *Tx) PutGeneration(r Stored[Generation]) { put(t, generationKey(), r) }

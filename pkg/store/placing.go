@@ -24,7 +24,7 @@ func (s *Store) RunnerUses(ctx context.Context, id fairlead.RunnerID, q fairlead
 
 // PutRunnerUse records that the install uses the runner, or is about to use it.
 func (t *Tx) PutRunnerUse(id fairlead.RunnerID, in Install, now time.Time) {
-	t.put(runnerUseKey(id, in.ID), anyVersion, RunnerUse{Org: in.Org, Install: in.ID, Name: in.Name, At: now})
+	put(t, runnerUseKey(id, in.ID), Stored[RunnerUse]{V: RunnerUse{Org: in.Org, Install: in.ID, Name: in.Name, At: now}, Version: anyVersion})
 }
 
 // DropRunnerUse records that the install no longer uses the runner.
@@ -64,7 +64,7 @@ func (s *Store) AllRunnerRules(ctx context.Context, org fairlead.OrgID) ([]Store
 // PutRunnerRule writes a rule under its match. With version 0 the commit fails if
 // the match has a rule.
 func (t *Tx) PutRunnerRule(r Stored[RunnerRule]) {
-	t.put(ruleKey(r.V.Org, r.V.Key()), r.Version, r.V)
+	put(t, ruleKey(r.V.Org, r.V.Key()), r)
 }
 
 // DeleteRunnerRule removes a rule.
@@ -89,7 +89,7 @@ func (s *Store) GroupsBelow(ctx context.Context, org fairlead.OrgID, path placem
 }
 
 // PutGroup writes a group.
-func (t *Tx) PutGroup(r Stored[Group]) { t.put(groupKey(r.V.Org, r.V.Path), r.Version, r.V) }
+func (t *Tx) PutGroup(r Stored[Group]) { put(t, groupKey(r.V.Org, r.V.Path), r) }
 
 // DeleteGroup removes a group.
 func (t *Tx) DeleteGroup(r Stored[Group]) { t.delete(groupKey(r.V.Org, r.V.Path), r.Version) }
@@ -106,7 +106,7 @@ func (s *Store) Members(ctx context.Context, org fairlead.OrgID, path placement.
 // PutMember adds a member to its group. The root group has no list of members.
 func (t *Tx) PutMember(org fairlead.OrgID, m Member) {
 	if m.Group != "" {
-		t.put(memberKey(org, m), anyVersion, m)
+		put(t, memberKey(org, m), Stored[Member]{V: m, Version: anyVersion})
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *Store) Variables(ctx context.Context, org fairlead.OrgID, of Scope) (St
 }
 
 // PutVariables writes the variables of a scope.
-func (t *Tx) PutVariables(r Stored[Variables]) { t.put(varsKey(r.V.Org, r.V.Of), r.Version, r.V) }
+func (t *Tx) PutVariables(r Stored[Variables]) { put(t, varsKey(r.V.Org, r.V.Of), r) }
 
 // DropVariables removes the variables of a scope.
 func (t *Tx) DropVariables(org fairlead.OrgID, of Scope) { t.drop(varsKey(org, of)) }

@@ -63,7 +63,7 @@ func (s *Store) Stack(ctx context.Context, runner fairlead.RunnerID) (Stored[Sta
 }
 
 // PutStack writes a stack.
-func (t *Tx) PutStack(r Stored[Stack]) { t.put(stackKey(r.V.Runner), r.Version, r.V) }
+func (t *Tx) PutStack(r Stored[Stack]) { put(t, stackKey(r.V.Runner), r) }
 
 // DeleteStack removes a stack.
 func (t *Tx) DeleteStack(r Stored[Stack]) { t.delete(stackKey(r.V.Runner), r.Version) }
@@ -80,5 +80,5 @@ func (s *Store) StackRef(ctx context.Context, id fairlead.InstallID) (Stored[Sta
 
 // PutStackRef writes the reference to the install's stack.
 func (t *Tx) PutStackRef(id fairlead.InstallID, r Stored[StackRef]) {
-	t.put(stackRefKey(id), r.Version, r.V)
+	put(t, stackRefKey(id), r)
 }

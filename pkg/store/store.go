@@ -33,6 +33,7 @@ func New(e engine.Engine) *Store { return &Store{engine: e} }
 type Stored[T any] struct {
 	V       T
 	Version int64
+	newer   []byte // the item's body, if it can have fields that T does not have
 }
 
 // get reads the record at k. If there is none, it returns the error of the parameter
@@ -55,6 +56,10 @@ func decode[T any](it engine.Item) (r Stored[T], err error) {
 
 // decodeInto decodes the item it into r, which must be zero.
 func decodeInto[T any](r *Stored[T], it *engine.Item) error {
+	var err error
+	if r.newer, err = readSchema(it); err != nil {
+		return err
+	}
 	r.Version = it.Version
 	if err := json.Unmarshal(it.Body, &r.V); err != nil {
 		return fmt.Errorf("decode %s: %w", it.Key, err)
@@ -172,10 +177,10 @@ func (t *Tx) at(k engine.Key) *engine.Write {
 	return &t.writes[i]
 }
 
-// put adds a record with its precondition. An item that a commit puts twice
-// keeps the first precondition and the last content.
-func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Item)) {
-	b, err := json.Marshal(body)
+// put adds a record; r.Version is its precondition. An item that a commit puts twice keeps
+// the first precondition and the last content.
+func put[T any](t *Tx, k engine.Key, r Stored[T], opts ...func(*engine.Item)) {
+	b, err := encode(r)
 	if err != nil {
 		t.err = fmt.Errorf("encode %s: %w", k, err)
 		return
@@ -190,10 +195,10 @@ func (t *Tx) put(k engine.Key, version int64, body any, opts ...func(*engine.Ite
 	}
 	cond := engine.Absent()
 	switch {
-	case version == anyVersion:
+	case r.Version == anyVersion:
 		cond = engine.Any()
-	case version > 0:
-		cond = engine.Version(version)
+	case r.Version > 0:
+		cond = engine.Version(r.Version)
 	}
 	t.writes = append(t.writes, engine.Write{Op: engine.Put, Item: it, If: cond})
 }

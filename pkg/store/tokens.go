@@ -41,7 +41,7 @@ func (s *Store) Token(ctx context.Context, hash string) (Stored[Token], error) {
 }
 
 // PutToken writes an API token.
-func (t *Tx) PutToken(hash string, r Stored[Token]) { t.put(tokenKey(hash), r.Version, r.V) }
+func (t *Tx) PutToken(hash string, r Stored[Token]) { put(t, tokenKey(hash), r) }
 
 // TokenRef returns the reference to the org's token with this name.
 func (s *Store) TokenRef(ctx context.Context, org fairlead.OrgID, name string) (Stored[TokenRef], error) {
@@ -61,7 +61,7 @@ func (s *Store) AllTokenRefs(ctx context.Context, org fairlead.OrgID) ([]Stored[
 // PutTokenRef writes the reference to the org's token with this name. The commit fails if
 // the name already has a reference.
 func (t *Tx) PutTokenRef(org fairlead.OrgID, name string, v TokenRef) {
-	t.put(tokenRefKey(org, name), 0, v)
+	put(t, tokenRefKey(org, name), Stored[TokenRef]{V: v})
 }
 
 // DeleteTokenRef removes the reference to a token.

@@ -39,7 +39,7 @@ func (s *Store) Trusts(ctx context.Context, runner fairlead.RunnerID) ([]Stored[
 }
 
 // PutTrust writes a trust.
-func (t *Tx) PutTrust(r Stored[Trust]) { t.put(trustKey(r.V.Runner, r.V.Name), r.Version, r.V) }
+func (t *Tx) PutTrust(r Stored[Trust]) { put(t, trustKey(r.V.Runner, r.V.Name), r) }
 
 // CheckTrust makes the commit fail if the trust has changed since it was read.
 func (t *Tx) CheckTrust(r Stored[Trust]) { t.check(trustKey(r.V.Runner, r.V.Name), r.Version) }
@@ -56,5 +56,5 @@ func (s *Store) TokenUse(ctx context.Context, use string) (Stored[TokenUse], err
 // PutTokenUse writes the first use of a token. The commit fails if the token was
 // used. The record expires an hour after the token.
 func (t *Tx) PutTokenUse(use string, v TokenUse) {
-	t.put(tokenUseKey(use), 0, v, expires(v.Expires.Add(time.Hour)))
+	put(t, tokenUseKey(use), Stored[TokenUse]{V: v}, expires(v.Expires.Add(time.Hour)))
 }

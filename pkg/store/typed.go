@@ -69,17 +69,17 @@ func (s *Store) Versions(ctx context.Context, app fairlead.AppID, q fairlead.Pag
 
 // PutVersionRef writes the reference from an app to a version.
 func (t *Tx) PutVersionRef(app fairlead.AppID, v Version) {
-	t.put(versionRefKey(app, v.Created, v.ID), anyVersion, VersionRef{ID: v.ID})
+	put(t, versionRefKey(app, v.Created, v.ID), Stored[VersionRef]{V: VersionRef{ID: v.ID}, Version: anyVersion})
 }
 
 // PutApp writes an app.
-func (t *Tx) PutApp(r Stored[App]) { t.put(appKey(r.V.Org, r.V.Name), r.Version, r.V) }
+func (t *Tx) PutApp(r Stored[App]) { put(t, appKey(r.V.Org, r.V.Name), r) }
 
 // PutVersion writes a new version. The commit fails if the version exists.
-func (t *Tx) PutVersion(v Version) { t.put(versionKey(v.ID), 0, v) }
+func (t *Tx) PutVersion(v Version) { put(t, versionKey(v.ID), Stored[Version]{V: v}) }
 
 // RepairVersion writes a version again after its record was altered.
-func (t *Tx) RepairVersion(r Stored[Version]) { t.put(versionKey(r.V.ID), r.Version, r.V) }
+func (t *Tx) RepairVersion(r Stored[Version]) { put(t, versionKey(r.V.ID), r) }
 
 // Installs and components.
 
@@ -94,7 +94,7 @@ func (s *Store) Installs(ctx context.Context, org fairlead.OrgID, q fairlead.Pag
 }
 
 // PutInstall writes an install.
-func (t *Tx) PutInstall(r Stored[Install]) { t.put(installKey(r.V.Org, r.V.Name), r.Version, r.V) }
+func (t *Tx) PutInstall(r Stored[Install]) { put(t, installKey(r.V.Org, r.V.Name), r) }
 
 // DeleteInstall removes an install.
 func (t *Tx) DeleteInstall(r Stored[Install]) { t.delete(installKey(r.V.Org, r.V.Name), r.Version) }
@@ -116,7 +116,7 @@ func (s *Store) Components(ctx context.Context, id fairlead.InstallID) ([]Stored
 
 // PutComponent writes a component.
 func (t *Tx) PutComponent(r Stored[Component]) {
-	t.put(componentKey(r.V.Install, r.V.Name), r.Version, r.V)
+	put(t, componentKey(r.V.Install, r.V.Name), r)
 }
 
 // DeleteComponent removes a component's record.
@@ -154,9 +154,9 @@ func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q
 func (t *Tx) PutDeployment(r Stored[Deployment]) {
 	id := r.V.ID
 	t.subjects = append(t.subjects, string(id))
-	t.put(deploymentKey(id), r.Version, r.V, list(deploymentsList(r.V.Org), string(id)))
+	put(t, deploymentKey(id), r, list(deploymentsList(r.V.Org), string(id)))
 	if r.Version == 0 {
-		t.put(deploymentRefKey(r.V.Install, id), 0, DeploymentRef{ID: id})
+		put(t, deploymentRefKey(r.V.Install, id), Stored[DeploymentRef]{V: DeploymentRef{ID: id}})
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *Store) PlanSummary(ctx context.Context, id fairlead.JobID, epoch int64)
 // PutPlanSummary writes the summary of an attempt's plan without a precondition:
 // an attempt has only one writer.
 func (t *Tx) PutPlanSummary(id fairlead.JobID, epoch int64, s PlanSummary) {
-	t.put(planSummaryKey(id, epoch), anyVersion, s)
+	put(t, planSummaryKey(id, epoch), Stored[PlanSummary]{V: s, Version: anyVersion})
 }
 
 // Jobs lists all jobs, newest first. The newest may be missing for a moment.
@@ -223,7 +223,7 @@ func (t *Tx) PutJobAt(r Stored[Job], at time.Time) {
 func (t *Tx) putJob(r Stored[Job]) {
 	id := string(r.V.ID)
 	t.subjects = append(t.subjects, id)
-	t.put(jobKey(r.V.ID), r.Version, r.V, list(jobsList(r.V.Org), id), due(dueKey(r.V.DueAt, id)))
+	put(t, jobKey(r.V.ID), r, list(jobsList(r.V.Org), id), due(dueKey(r.V.DueAt, id)))
 }
 
 // Runners, their agents and sessions.
@@ -248,12 +248,12 @@ func (s *Store) Runners(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 // their old configuration forever. The runner is one of the commit's Subjects.
 func (t *Tx) PutRunner(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
-	t.put(runnerKey(r.V.Org, r.V.Name), r.Version, r.V)
+	put(t, runnerKey(r.V.Org, r.V.Name), r)
 	precondition := int64(anyVersion) // the precondition of the runner protects both records
 	if r.Version == 0 {
 		precondition = 0
 	}
-	t.put(runnerByIDKey(r.V.ID), precondition, r.V.byID())
+	put(t, runnerByIDKey(r.V.ID), Stored[RunnerName]{V: r.V.byID(), Version: precondition})
 }
 
 // byID returns the runner's RunnerName.
@@ -279,7 +279,7 @@ func (s *Store) RunnerSlots(ctx context.Context, id fairlead.RunnerID) (Stored[R
 // PutRunnerSlots writes a runner's slots. The runner is one of the commit's Subjects.
 func (t *Tx) PutRunnerSlots(r Stored[RunnerSlots]) {
 	t.subjects = append(t.subjects, string(r.V.Runner))
-	t.put(runnerSlotsKey(r.V.Runner), r.Version, r.V)
+	put(t, runnerSlotsKey(r.V.Runner), r)
 }
 
 // CheckRunner makes the commit fail if the runner has changed since it was read.
@@ -297,7 +297,7 @@ func (s *Store) Agents(ctx context.Context, runner fairlead.RunnerID) ([]Stored[
 
 // PutAgent writes an agent.
 func (t *Tx) PutAgent(keyID string, r Stored[Agent]) {
-	t.put(agentKey(r.V.Runner, keyID), r.Version, r.V)
+	put(t, agentKey(r.V.Runner, keyID), r)
 }
 
 // OpenSessions returns the sessions of a runner that an identity has open. The parameter
@@ -309,7 +309,7 @@ func (s *Store) OpenSessions(ctx context.Context, runner fairlead.RunnerID, of s
 // PutOpenSessions writes the open sessions of an identity. The record expires with
 // the newest session. Open must not be empty.
 func (t *Tx) PutOpenSessions(of string, r Stored[OpenSessions]) {
-	t.put(openSessionsKey(r.V.Runner, of), r.Version, r.V, expires(r.V.Open[len(r.V.Open)-1].Expires))
+	put(t, openSessionsKey(r.V.Runner, of), r, expires(r.V.Open[len(r.V.Open)-1].Expires))
 }
 
 // Session returns a session.
@@ -330,7 +330,7 @@ func (s Session) Forgotten() time.Time { return s.Expires.Add(24 * time.Hour) }
 
 // PutSession writes a session. Its record expires at Forgotten.
 func (t *Tx) PutSession(r Stored[Session]) {
-	t.put(sessionKey(r.V.Runner, r.V.ID), r.Version, r.V, expires(r.V.Forgotten()))
+	put(t, sessionKey(r.V.Runner, r.V.ID), r, expires(r.V.Forgotten()))
 }
 
 // Enrolment returns an enrolment by the hash of its token.
@@ -340,7 +340,7 @@ func (s *Store) Enrolment(ctx context.Context, hash string) (Stored[Enrolment], 
 
 // PutEnrolment writes an enrolment. The record expires an hour after the token.
 func (t *Tx) PutEnrolment(hash string, r Stored[Enrolment]) {
-	t.put(enrolmentKey(hash), r.Version, r.V, expires(r.V.Expires.Add(time.Hour)))
+	put(t, enrolmentKey(hash), r, expires(r.V.Expires.Add(time.Hour)))
 }
 
 // Idempotency and Terraform state.
@@ -352,7 +352,7 @@ func (s *Store) Idempotency(ctx context.Context, hash string) (Stored[Idempotenc
 
 // PutIdempotency writes the result of a creating request. The record expires after a day.
 func (t *Tx) PutIdempotency(hash string, r Idempotency, now time.Time) {
-	t.put(idempotencyKey(hash), 0, r, expires(now.Add(24*time.Hour)))
+	put(t, idempotencyKey(hash), Stored[Idempotency]{V: r}, expires(now.Add(24*time.Hour)))
 }
 
 // State returns the head of a component's Terraform state, with version 0 if the
@@ -368,7 +368,7 @@ func (s *Store) States(ctx context.Context, id fairlead.InstallID) ([]Stored[Sta
 
 // PutState writes the head of a state.
 func (t *Tx) PutState(r Stored[StateHead]) {
-	t.put(stateKey(r.V.Install, r.V.Component), r.Version, r.V)
+	put(t, stateKey(r.V.Install, r.V.Component), r)
 }
 
 // DeleteState removes the head of a state.

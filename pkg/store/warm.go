@@ -54,5 +54,5 @@ func (s *Store) WarmSteps(ctx context.Context, runner fairlead.RunnerID, limit i
 // commit's Subjects.
 func (t *Tx) PutWarmStep(r Stored[WarmStep]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
-	t.put(warmStepKey(r.V.Runner, r.V.ID), r.Version, r.V, expires(r.V.Expires.Add(time.Hour)))
+	put(t, warmStepKey(r.V.Runner, r.V.ID), r, expires(r.V.Expires.Add(time.Hour)))
 }

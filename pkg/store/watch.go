@@ -74,5 +74,5 @@ func (s *Store) Watches(ctx context.Context, q fairlead.PageQuery) (Page[RunnerW
 // PutWatch writes a runner's watch.
 func (t *Tx) PutWatch(r Stored[RunnerWatch]) {
 	id := r.V.Runner
-	t.put(watchKey(id), r.Version, r.V, list(watchesList, string(id)))
+	put(t, watchKey(id), r, list(watchesList, string(id)))
 }

@@ -73,7 +73,7 @@ func (s *Store) AllWebhooks(ctx context.Context, org fairlead.OrgID) ([]Stored[W
 }
 
 // PutWebhook writes a webhook.
-func (t *Tx) PutWebhook(r Stored[Webhook]) { t.put(webhookKey(r.V.Org, r.V.Name), r.Version, r.V) }
+func (t *Tx) PutWebhook(r Stored[Webhook]) { put(t, webhookKey(r.V.Org, r.V.Name), r) }
 
 // DeleteWebhook removes a webhook. Its deliveries expire.
 func (t *Tx) DeleteWebhook(r Stored[Webhook]) { t.delete(webhookKey(r.V.Org, r.V.Name), r.Version) }
@@ -90,5 +90,5 @@ func (s *Store) Deliveries(ctx context.Context, webhook string, q fairlead.PageQ
 
 // PutDelivery writes a delivery. The record is removed after Expires.
 func (t *Tx) PutDelivery(r Stored[Delivery]) {
-	t.put(deliveryKey(r.V.Webhook, r.V.ID), r.Version, r.V, expires(r.V.Expires))
+	put(t, deliveryKey(r.V.Webhook, r.V.ID), r, expires(r.V.Expires))
 }

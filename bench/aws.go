@@ -316,5 +316,5 @@ func atRest() usage {
 		starts = (1 + 2*messages) * minutesAMonth
 	)
 	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps,
-		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 4 + 38*0.10 + 5*0.30}
+		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 4 + 45*0.10 + 5*0.30}
 }

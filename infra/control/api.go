@@ -38,6 +38,9 @@ var routes = []struct {
 	{"JobsRoute", "runnerapi", "ANY /runner/v1/jobs/{proxy+}", 0, 0},
 }
 
+// servesAPI lists the functions that answer requests.
+var servesAPI = []string{"controlapi", "sessionapi", "runnerapi"}
+
 // makeAPI makes the HTTP API without its routes. The functions need the API's URL,
 // and the routes need the functions.
 func (b *builder) makeAPI() {
@@ -63,10 +66,10 @@ func (b *builder) connectAPI() {
 	})
 	b.logs["api"] = log.Ref()
 	targets := map[string]*string{} // by function
-	for _, name := range []string{"controlapi", "sessionapi", "runnerapi"} {
-		id, f := titles[name], b.functions[name]
+	for _, name := range servesAPI {
+		id, f := titles[name], b.aliases[name]
 		integration := awsapigatewayv2.NewCfnIntegration(b.stack, jsii.String(id+"Integration"), &awsapigatewayv2.CfnIntegrationProps{
-			ApiId: b.api.Ref(), IntegrationType: jsii.String("AWS_PROXY"), IntegrationUri: f.AttrArn(), PayloadFormatVersion: jsii.String("2.0"),
+			ApiId: b.api.Ref(), IntegrationType: jsii.String("AWS_PROXY"), IntegrationUri: f.Ref(), PayloadFormatVersion: jsii.String("2.0"),
 			TimeoutInMillis: jsii.Number(30_000),
 		})
 		targets[name] = jsii.String("integrations/" + *integration.Ref())

@@ -41,7 +41,7 @@ func (b *builder) environments() map[string]any {
 		"controlapi": &config.ControlAPI{
 			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
-			LogSubscriber: b.functionARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
+			LogSubscriber: b.aliasARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level,
 		},
@@ -86,7 +86,7 @@ func (b *builder) publisherRoleName() string { return b.name + "-publisher-" + b
 
 // makeFunctions makes the functions, each with its own role and log group.
 func (b *builder) makeFunctions() error {
-	b.functions = map[string]awslambda.CfnFunction{}
+	b.functions, b.versions, b.aliases = map[string]awslambda.CfnFunction{}, map[string]awslambda.CfnVersion{}, map[string]awslambda.CfnAlias{}
 	environments := b.environments()
 	for _, name := range Functions {
 		if err := b.function(name, environments[name]); err != nil {
@@ -138,7 +138,7 @@ func (b *builder) function(name string, environment any) error {
 	}
 	code.AddResourceMetadata(f, jsii.String("Code"))
 	b.functions[name], b.roles[name], b.logs[name] = f, role, group.Ref()
-	return nil
+	return b.publish(name, f, *code.AssetHash(), role.AttrArn(), b.props.MemoryMB, timeouts[name], variables)
 }
 
 // session makes the role of all runners' sessions and the role of publishers'
@@ -179,7 +179,7 @@ func (b *builder) sources() {
 			dynamo.AttrPartition, d.partition, dynamo.AttrSort, d.sort))})
 	}
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("DispatchSource"), &awslambda.CfnEventSourceMappingProps{
-		FunctionName: b.functions["dispatch"].Ref(), EventSourceArn: b.table.AttrStreamArn(), StartingPosition: jsii.String("TRIM_HORIZON"),
+		FunctionName: b.aliases["dispatch"].Ref(), EventSourceArn: b.table.AttrStreamArn(), StartingPosition: jsii.String("TRIM_HORIZON"),
 		FilterCriteria: &awslambda.CfnEventSourceMapping_FilterCriteriaProperty{Filters: filters},
 		// A record that cannot be sent delays its shard for at most an hour. Then
 		// Lambda reports its batch in the dead-letter queue.
@@ -194,7 +194,7 @@ func (b *builder) sources() {
 	every := awsevents.NewCfnRule(b.stack, jsii.String("SweepSchedule"), &awsevents.CfnRuleProps{
 		Description: jsii.String("the sweep, every minute; in between it starts itself"), ScheduleExpression: jsii.String(sweepSchedule), State: jsii.String("ENABLED"),
 		Targets: []*awsevents.CfnRule_TargetProperty{{
-			Id: jsii.String("sweep"), Arn: b.functions["sweep"].AttrArn(),
+			Id: jsii.String("sweep"), Arn: b.aliases["sweep"].Ref(),
 			RetryPolicy:      &awsevents.CfnRule_RetryPolicyProperty{MaximumRetryAttempts: jsii.Number(2), MaximumEventAgeInSeconds: jsii.Number(60)},
 			DeadLetterConfig: &awsevents.CfnRule_DeadLetterConfigProperty{Arn: b.deadLetters["Sweep"].AttrArn()},
 		}},
@@ -203,7 +203,7 @@ func (b *builder) sources() {
 	b.allow("SweepPermission", "sweep", "events.amazonaws.com", *every.AttrArn())
 	b.onFailure("Sweep", "sweep", 0) // the next sweep does the same work
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("SweepSource"), &awslambda.CfnEventSourceMappingProps{
-		FunctionName: b.functions["sweep"].Ref(), EventSourceArn: b.sweeps.AttrArn(), BatchSize: jsii.Number(1),
+		FunctionName: b.aliases["sweep"].Ref(), EventSourceArn: b.sweeps.AttrArn(), BatchSize: jsii.Number(1),
 		// Concurrent sweeps look at the same jobs, so more concurrent sweeps do not finish
 		// earlier. Two is the lowest value that Lambda accepts.
 		ScalingConfig: &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(2)},
@@ -215,7 +215,7 @@ func (b *builder) sources() {
 		Description: jsii.String("the logs of a job that is over are archived"), EventBusName: b.bus.Ref(), State: jsii.String("ENABLED"),
 		EventPattern: map[string]any{"source": []any{"fairlead"}, "detail-type": finalEvents},
 		Targets: []*awsevents.CfnRule_TargetProperty{{
-			Id: jsii.String("logindex"), Arn: b.functions["logindex"].AttrArn(),
+			Id: jsii.String("logindex"), Arn: b.aliases["logindex"].Ref(),
 			DeadLetterConfig: &awsevents.CfnRule_DeadLetterConfigProperty{Arn: b.deadLetters["LogIndex"].AttrArn()},
 		}},
 	})
@@ -224,7 +224,7 @@ func (b *builder) sources() {
 	b.queuePolicy("LogIndexDeadLetters", b.deadLetters["LogIndex"], over.AttrArn())
 
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("WebhookSource"), &awslambda.CfnEventSourceMappingProps{
-		FunctionName: b.functions["webhook"].Ref(), EventSourceArn: b.webhooks.AttrArn(), BatchSize: jsii.Number(10),
+		FunctionName: b.aliases["webhook"].Ref(), EventSourceArn: b.webhooks.AttrArn(), BatchSize: jsii.Number(10),
 		FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
 		// Slow endpoints must not use up the concurrent invocations that the account
 		// permits.
@@ -235,7 +235,7 @@ func (b *builder) sources() {
 // allow lets a service invoke a function for one source.
 func (b *builder) allow(id, function, service, source string) {
 	awslambda.NewCfnPermission(b.stack, jsii.String(id), &awslambda.CfnPermissionProps{
-		Action: jsii.String("lambda:InvokeFunction"), FunctionName: b.functions[function].AttrArn(),
+		Action: jsii.String("lambda:InvokeFunction"), FunctionName: b.aliases[function].Ref(),
 		Principal: jsii.String(service), SourceArn: jsii.String(source), SourceAccount: jsii.String(b.account),
 	})
 }
@@ -243,10 +243,11 @@ func (b *builder) allow(id, function, service, source string) {
 // onFailure sends an asynchronous invocation that finally failed to the dead-letter
 // queue.
 func (b *builder) onFailure(id, function string, retries float64) {
-	awslambda.NewCfnEventInvokeConfig(b.stack, jsii.String(id+"OnFailure"), &awslambda.CfnEventInvokeConfigProps{
-		FunctionName: b.functions[function].Ref(), Qualifier: jsii.String("$LATEST"), MaximumRetryAttempts: jsii.Number(retries),
+	config := awslambda.NewCfnEventInvokeConfig(b.stack, jsii.String(id+"OnFailure"), &awslambda.CfnEventInvokeConfigProps{
+		FunctionName: b.functions[function].Ref(), Qualifier: jsii.String(alias), MaximumRetryAttempts: jsii.Number(retries),
 		DestinationConfig: &awslambda.CfnEventInvokeConfig_DestinationConfigProperty{
 			OnFailure: &awslambda.CfnEventInvokeConfig_OnFailureProperty{Destination: b.deadLetters[id].AttrArn()},
 		},
 	})
+	config.AddResourceDependency(b.aliases[function], nil)
 }

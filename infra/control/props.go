@@ -39,6 +39,7 @@ type Props struct {
 	// because its rollback cannot remove protected tables. Unset it when the stack
 	// exists.
 	Deletable bool
+	AllAtOnce bool // a new version of a function gets all invocations at once, without a canary
 	Build     Build
 }
 
@@ -59,8 +60,8 @@ func FromContext(get func(key string) string) (Props, error) {
 		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
 		Build: Build{Size: get("buildRunnerSize"), VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))},
 	}
-	protected := true
-	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "deletionProtection": &protected} {
+	protected, canary := true, true
+	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "deletionProtection": &protected, "canary": &canary} {
 		switch value := get(key); value {
 		case "":
 		case "true", "false":
@@ -69,7 +70,7 @@ func FromContext(get func(key string) string) (Props, error) {
 			return Props{}, fmt.Errorf("%s is %q; use true or false", key, value)
 		}
 	}
-	p.Deletable = !protected
+	p.Deletable, p.AllAtOnce = !protected, !canary
 	for key, field := range map[string]*int{
 		"functionMemoryMb": &p.MemoryMB, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
 		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit, "alarmLostRunners": &p.LostRunners, "alarmStuckJobs": &p.StuckJobs,

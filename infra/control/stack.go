@@ -56,6 +56,8 @@ type builder struct {
 	runnerImages                            awsecr.CfnRepository
 	api                                     awsapigatewayv2.CfnApi
 	functions                               map[string]awslambda.CfnFunction
+	versions                                map[string]awslambda.CfnVersion
+	aliases                                 map[string]awslambda.CfnAlias
 	roles                                   map[string]awsiam.CfnRole
 	logs                                    map[string]*string // names of the log groups of the functions and, as "api", of the access log
 	sessionRole, publisherRole              awsiam.CfnRole
@@ -106,7 +108,9 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	if err := b.makeBuildRunner(); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
-	b.watch()
+	if err := b.canaries(b.watch()); err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
 	b.outputs()
 	if err := b.suppress(); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
@@ -132,7 +136,7 @@ func (b *builder) outputs() {
 	output("URL", "of the control plane", b.url())
 	output("TableName", "DynamoDB table", *b.table.Ref())
 	output("RunnerRepository", "push the runner's image here", *b.runnerImages.AttrRepositoryUri())
-	output("ControlAPIFunction", "invoke it to ask for an operator's token", *b.functions["controlapi"].Ref())
+	output("ControlAPIFunction", "invoke it to ask for an operator's token", *b.aliases["controlapi"].Ref())
 	output("EventBus", "of domain events", *b.bus.Ref())
 	output("AlarmTopic", "subscribe to it to receive alarms", *b.alarms)
 	output("SigningKeyArn", "signs jobs; runners pin its public half", *b.signingKey.AttrArn())

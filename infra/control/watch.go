@@ -29,6 +29,7 @@ type alarm struct {
 	periods     float64
 	period      float64 // in seconds
 	missingData string  // what missing data means; "" is "notBreaching"
+	rollsBack   bool    // the action is the rollback of a release; a person gets no message
 }
 
 func (b *builder) alarmList() []alarm {
@@ -56,6 +57,9 @@ func (b *builder) alarmList() []alarm {
 				statistic: "Sum", above: 5, periods: 3, period: 60},
 			alarm{id: titles[name] + "Throttles", what: "Lambda refuses to run " + name + ": the account's concurrency is used up.", namespace: "AWS/Lambda", metric: "Throttles", dimensions: f,
 				statistic: "Sum", above: 5, periods: 3, period: 60})
+		if !b.props.AllAtOnce {
+			list = append(list, b.canaryAlarm(name))
+		}
 	}
 	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
 		list = append(list, alarm{id: name + "DeadLetter", what: "The function " + strings.ToLower(name) + " gave up a message: read its log, fix the cause, then run fairlead ops replay.",
@@ -129,8 +133,9 @@ func (b *builder) throttles() (list []alarm) {
 	return list
 }
 
-// watch makes the alarms, their topic, and the dashboard.
-func (b *builder) watch() {
+// watch makes the alarms, their topic, and the dashboard. It returns the alarms by id.
+func (b *builder) watch() map[string]awscloudwatch.CfnAlarm {
+	alarms := map[string]awscloudwatch.CfnAlarm{}
 	topic := awssns.NewCfnTopic(b.stack, jsii.String("Alarms"), &awssns.CfnTopicProps{
 		DisplayName: jsii.String(b.name + " alarms"),
 	})
@@ -164,6 +169,9 @@ func (b *builder) watch() {
 			EvaluationPeriods: jsii.Number(a.periods), Period: jsii.Number(a.period), TreatMissingData: jsii.String("notBreaching"),
 			AlarmActions: &[]any{topic.Ref()}, OkActions: &[]any{topic.Ref()},
 		}
+		if a.rollsBack {
+			props.AlarmActions, props.OkActions = nil, nil
+		}
 		if strings.HasPrefix(a.statistic, "p") { // CloudFormation has a property of its own for percentiles
 			props.Statistic, props.ExtendedStatistic = nil, props.Statistic
 		}
@@ -178,11 +186,12 @@ func (b *builder) watch() {
 			dimensions = append(dimensions, &awscloudwatch.CfnAlarm_DimensionProperty{Name: jsii.String(name), Value: jsii.String(a.dimensions[name])})
 		}
 		props.Dimensions = dimensions
-		awscloudwatch.NewCfnAlarm(b.stack, jsii.String(a.id+"Alarm"), props)
+		alarms[a.id] = awscloudwatch.NewCfnAlarm(b.stack, jsii.String(a.id+"Alarm"), props)
 	}
 	awscloudwatch.NewCfnDashboard(b.stack, jsii.String("Dashboard"), &awscloudwatch.CfnDashboardProps{
 		DashboardName: jsii.String(b.name), DashboardBody: jsii.String(b.dashboard()),
 	})
+	return alarms
 }
 
 // budget makes the alarm for what the account costs. It is for the whole account and not for the

@@ -34,6 +34,7 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 		"Fairlead/STAGE LostRunners []":                                         {"LostRunners"},
 		"Fairlead/STAGE SessionsLatency []":                                     {"SessionsLatency"},
 		"Fairlead/STAGE StuckJobs []":                                           {"StuckJobs"},
+		"AWS/Lambda Errors [ExecutedVersion FunctionName Resource]":             {"ControlAPICanary", "DispatchCanary", "LogIndexCanary", "RunnerAPICanary", "SessionAPICanary", "SweepCanary", "WebhookCanary"},
 		"AWS/Lambda Errors [FunctionName]":                                      {"ControlAPIErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SessionAPIErrors", "SweepErrors", "WebhookErrors"},
 		"AWS/Lambda Invocations [FunctionName]":                                 {"SweepMissing"},
 		"AWS/Lambda IteratorAge [FunctionName]":                                 {"DispatchBehind"},

@@ -99,7 +99,8 @@ var ignored = map[string]string{
 	"AWS::CloudWatch::Alarm": "", "AWS::CloudWatch::Dashboard": "", "AWS::IAM::Policy": "", "AWS::Lambda::Permission": "", "AWS::SQS::QueuePolicy": "",
 	"AWS::S3::BucketPolicy": "", "AWS::KMS::Alias": "", "AWS::Route53::RecordSet": "", "AWS::ApiGatewayV2::DomainName": "", "AWS::ApiGatewayV2::ApiMapping": "",
 	"AWS::ApiGatewayV2::Stage": "", "AWS::SNS::Topic": "", "AWS::SNS::Subscription": "", "AWS::SNS::TopicPolicy": "",
-	"AWS::Lambda::EventInvokeConfig": "", "AWS::ApiGatewayV2::Api": "",
+	"AWS::Lambda::EventInvokeConfig": "", "AWS::Lambda::Version": "", "AWS::CodeDeploy::Application": "", "AWS::CodeDeploy::DeploymentGroup": "",
+	"AWS::Logs::MetricFilter": "", "AWS::Budgets::Budget": "", "AWS::ApiGatewayV2::Api": "",
 }
 
 // deploy creates an account with the resources of the template.
@@ -132,7 +133,7 @@ func deploy(t *testing.T, tmpl template) *account {
 	}{
 		{"AWS::Logs::LogGroup", a.logGroup}, {"AWS::IAM::Role", a.role}, {"AWS::KMS::Key", func(_ string, p map[string]any) made { return a.key(p, signing) }},
 		{"AWS::DynamoDB::Table", a.table}, {"AWS::S3::Bucket", a.bucket}, {"AWS::SQS::Queue", a.queue}, {"AWS::Events::EventBus", a.bus}, {"AWS::ECR::Repository", a.repository},
-		{"AWS::Lambda::Function", a.lambda}, {"AWS::Events::Rule", a.rule}, {"AWS::ApiGatewayV2::Integration", a.integration},
+		{"AWS::Lambda::Function", a.lambda}, {"AWS::Lambda::Alias", a.alias}, {"AWS::Events::Rule", a.rule}, {"AWS::ApiGatewayV2::Integration", a.integration},
 		{"AWS::ApiGatewayV2::Route", a.nothing}, {"AWS::Lambda::EventSourceMapping", a.nothing},
 	}
 	known := maps.Clone(ignored)
@@ -326,6 +327,11 @@ func (a *account) lambda(id string, p map[string]any) made {
 	a.functions[short] = &function{name: short, role: a.text(p["Role"]), log: a.text(p["LoggingConfig"].(map[string]any)["LogGroup"]), program: cmd, idle: make(chan *runtimetest.Function, environments)}
 	arn := "arn:aws:lambda:" + region + ":" + accountID + ":function:" + name
 	return made{ref: name, attr: map[string]string{"Arn": arn}}
+}
+
+// alias refers to its function: here an alias has one version.
+func (a *account) alias(_ string, p map[string]any) made {
+	return made{ref: "arn:aws:lambda:" + region + ":" + accountID + ":function:" + a.text(p["FunctionName"])}
 }
 
 // integration refers to its function by the function's ARN.

@@ -185,7 +185,7 @@ func (v *vendor) lambda(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"AccountLimit":{"ConcurrentExecutions":1000,"UnreservedConcurrentExecutions":1000}}`)
 		return
 	}
-	name, ok := strings.CutPrefix(r.URL.Path, "/2015-03-31/functions/fairlead-test-")
+	_, name, ok := strings.Cut(r.URL.Path, ":function:fairlead-test-") // the ARN of the alias
 	name, invokes := strings.CutSuffix(name, "/invocations")
 	event, err := io.ReadAll(r.Body)
 	if !ok || !invokes || err != nil || v.record("token") != nil {

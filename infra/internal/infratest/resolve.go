@@ -275,6 +275,13 @@ func (r resolver) ref(name string) (any, error) {
 	if v, ok := r.parameters[name]; ok {
 		return v, nil
 	}
+	if r.template.Resources[name].Type == "AWS::Lambda::Alias" { // a reference to an alias is its ARN
+		p, err := r.resolve(r.template.Resources[name].Properties)
+		if err != nil {
+			return nil, err
+		}
+		return fmt.Sprintf(arns["AWS::Lambda::Function"]+":%s", p.(map[string]any)["FunctionName"], p.(map[string]any)["Name"]), nil
+	}
 	if r.template.Resources[name].Type == "AWS::IAM::ManagedPolicy" {
 		p, err := r.resolve(r.template.Resources[name].Properties)
 		if err != nil {

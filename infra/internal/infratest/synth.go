@@ -32,6 +32,7 @@ type Resource struct {
 	Type           string
 	Condition      string
 	DeletionPolicy string
+	UpdatePolicy   map[string]any // with references
 	Properties     map[string]any
 }
 

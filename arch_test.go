@@ -69,6 +69,7 @@ var rules = []rule{
 	{"pkg/seal/sealtest", "pkg/seal pkg/fairlead", "the conformance suite runs on any sealer"},
 	{"pkg/seal/kms", "pkg/seal pkg/fairlead pkg/awsapi", "a driver imports only its interface"},
 	{"pkg/seal/kms/kmstest", "", "a server for tests implements KMS's API and needs nothing of this module"},
+	{"pkg/tracing", "", "traces do not depend on what they describe"},
 	{"pkg/transport", "", "all clients share how they reach a control plane and what they never send unencrypted"},
 	{"pkg/artifact", "pkg/artifact/fetch pkg/transport pkg/fairlead", "the runner and the control plane exchange only artifacts, by digest"},
 	{"pkg/artifact/fetch", "pkg/artifact/internal/... pkg/transport pkg/fairlead pkg/safefile", "each import slows down the start of every job's process"},
@@ -124,7 +125,7 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local wires all packages with SQLite"},
 	{"functions/...", "functions/... pkg/... events", "a function wires packages for AWS"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/component pkg/job events pkg/cancelmark pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
+	{"runner/...", "runner/... pkg/fairlead pkg/component pkg/job events pkg/cancelmark pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/tracing pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it uses the API and contains no code of the control plane"},
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator runs the whole system in one process"},
 	{"test/plane", "test/proxy pkg/... events", "it runs the control plane in the process of a test"},

@@ -203,7 +203,7 @@ func TestChartSetsDeclaredEnvironment(t *testing.T) {
 		platform   = "the platform sets it"
 	)
 	left := map[string]string{
-		"FAIRLEAD_ENROLMENT_TOKEN": inThisFile, "FAIRLEAD_DRAIN_FOR": enough,
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "traces are off", "FAIRLEAD_ENROLMENT_TOKEN": inThisFile, "FAIRLEAD_DRAIN_FOR": enough,
 		"FAIRLEAD_TOFU": "the image sets it", "FAIRLEAD_PLUGIN_CACHE": elsewhere, "FAIRLEAD_TF_CLI_CONFIG_FILE": elsewhere, "FAIRLEAD_PASS_ENV": elsewhere,
 		"FAIRLEAD_ISOLATION": elsewhere, "FAIRLEAD_READABLE": elsewhere, "FAIRLEAD_WRITABLE": elsewhere, "FAIRLEAD_PRIVATE": elsewhere, "FAIRLEAD_MODE_PARAMETER": elsewhere, "FAIRLEAD_WARM_TASKS": elsewhere,
 		"FAIRLEAD_OIDC_SOURCE": enough, "FAIRLEAD_OIDC_AUDIENCE": "the projected token has it", "ACTIONS_ID_TOKEN_REQUEST_URL": elsewhere,

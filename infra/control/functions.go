@@ -43,26 +43,26 @@ func (b *builder) environments() map[string]any {
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.aliasARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
-			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level,
+			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level, Traces: b.props.Traces,
 		},
 		"sessionapi": &config.SessionAPI{
 			URL: url, Table: *b.table.Ref(), QueuePrefix: b.queuePrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
-			SessionRole: b.sessionRoleARN(), LogLevel: level,
+			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
 		},
 		"runnerapi": &config.RunnerAPI{
 			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
-			SessionRole: b.sessionRoleARN(), LogLevel: level,
+			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
 		},
-		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level},
+		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level, Traces: b.props.Traces},
 		"sweep": &config.Sweep{
 			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
-			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: *b.sealKey.AttrArn(), LogLevel: level,
+			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: *b.sealKey.AttrArn(), LogLevel: level, Traces: b.props.Traces,
 		},
-		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level},
-		"webhook":  &config.Webhook{Table: *b.table.Ref(), Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level},
+		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level, Traces: b.props.Traces},
+		"webhook":  &config.Webhook{Table: *b.table.Ref(), Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level, Traces: b.props.Traces},
 	}
 }
 

@@ -39,7 +39,8 @@ type Props struct {
 	// because its rollback cannot remove protected tables. Unset it when the stack
 	// exists.
 	Deletable bool
-	AllAtOnce bool // a new version of a function gets all invocations at once, without a canary
+	Traces    string // URL of the OpenTelemetry collector of the functions' traces; "": no traces
+	AllAtOnce bool   // a new version of a function gets all invocations at once, without a canary
 	Build     Build
 }
 
@@ -57,7 +58,7 @@ func FromContext(get func(key string) string) (Props, error) {
 	p := Props{
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"),
-		RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
+		Traces: get("otlpEndpoint"), RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
 		Build: Build{Size: get("buildRunnerSize"), VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))},
 	}
 	protected, canary := true, true
@@ -109,6 +110,8 @@ func (p Props) withDefaults() (Props, error) {
 	switch {
 	case !stagePattern.MatchString(p.Stage):
 		return p, fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", p.Stage)
+	case p.Traces != "" && !strings.HasPrefix(p.Traces, "https://"):
+		return p, fmt.Errorf("otlpEndpoint %q: give the URL of a collector, with https://", p.Traces)
 	case p.Functions == "":
 		return p, fmt.Errorf("functions is missing: give the folder with the functions' builds")
 	case p.Domain != "" && p.Certificate == "":

@@ -39,7 +39,7 @@ func (s *server) frame(next func(w http.ResponseWriter, r *http.Request)) http.H
 				if p == http.ErrAbortHandler {
 					panic(p)
 				}
-				s.Logger.Error("a handler panicked", "request", id, "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				s.Logger.ErrorContext(ctx, "a handler panicked", "request", id, "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 				writeProblem(w, newProblem(errors.New("panic"), id))
 			}
 		}()

@@ -86,7 +86,7 @@ func (s *server) fail(ctx context.Context, operation string, err error) *problem
 		}
 	}
 	if p.Status >= 500 && ctx.Err() == nil {
-		s.Logger.Error("a request failed", "request", p.RequestID, "operation", operation, "error", err)
+		s.Logger.ErrorContext(ctx, "a request failed", "request", p.RequestID, "operation", operation, "error", err)
 	}
 	return p
 }

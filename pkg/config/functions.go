@@ -37,6 +37,7 @@ type ControlAPI struct {
 	RunnerImage      string `env:"FAIRLEAD_RUNNER_IMAGE" doc:"runner image, by digest, for new customers' stacks"`
 	StackTemplateURL string `env:"FAIRLEAD_STACK_TEMPLATE_URL" doc:"URL of the published template of the customer's runner stack"`
 	LogLevel         string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces           string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // SessionAPI is the environment of the function that serves enrolment, challenges and
@@ -50,6 +51,7 @@ type SessionAPI struct {
 	TokensKey   string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
 	SessionRole string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
 	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces      string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // RunnerAPI is the environment of the function that serves the rest of the Runner API.
@@ -67,6 +69,7 @@ type RunnerAPI struct {
 	CancelTable    string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces         string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // Dispatch is the environment of the function that turns the table's stream
@@ -76,6 +79,7 @@ type Dispatch struct {
 	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
 	EventBus    string `env:"FAIRLEAD_EVENT_BUS,notEmpty" doc:"name of the EventBridge bus for domain events"`
 	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces      string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // Sweep is the environment of the function that repairs lost wake-ups and jobs every
@@ -91,6 +95,7 @@ type Sweep struct {
 	CancelTable string          `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SealKey     string          `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
 	LogLevel    string          `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces      string          `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // LogIndex is the environment of the function that fills the index of the logs and
@@ -101,6 +106,7 @@ type LogIndex struct {
 	LogArchive     string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of ended jobs"`
 	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces         string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // Webhook is the environment of the function that delivers events to the
@@ -111,6 +117,7 @@ type Webhook struct {
 	SealKey  string        `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals the endpoints' secrets"`
 	Timeout  time.Duration `env:"FAIRLEAD_WEBHOOK_TIMEOUT" envDefault:"5s" doc:"longest wait for an endpoint's answer"`
 	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces   string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // StackVariable is the variable that is set only in a customer's stack. If a runner

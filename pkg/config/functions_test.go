@@ -88,7 +88,7 @@ func TestLoadRefusesEmptyVariables(t *testing.T) {
 func TestFunctionVariablesAreDocumented(t *testing.T) {
 	for name, cfg := range filled {
 		for _, v := range config.Variables(cfg) {
-			if v.Doc == "" || !strings.HasPrefix(v.Name, "FAIRLEAD_") {
+			if v.Doc == "" || !strings.HasPrefix(v.Name, "FAIRLEAD_") && !strings.HasPrefix(v.Name, "OTEL_") {
 				t.Errorf("%s: %+v lacks documentation or the prefix", name, v)
 			}
 			if v.Flag != "" {

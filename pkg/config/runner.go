@@ -26,6 +26,7 @@ type Runner struct {
 	Mode          string        `env:"FAIRLEAD_MODE" envDefault:"enabled" flag:"mode" doc:"the mode that the customer sets for this agent: enabled; paused: it starts no jobs; draining: it starts no jobs because the machine will be removed; disabled: it starts no jobs and interrupts running ones; see also fairlead-runner agent pause"`
 	ModeParameter string        `env:"FAIRLEAD_MODE_PARAMETER" flag:"mode-parameter" doc:"name of an SSM parameter in the customer's AWS account with a mode as in FAIRLEAD_MODE, and after a colon a reason; the agent reads it every four seconds; the stricter mode applies, and until the agent has read the parameter once it starts no jobs"`
 	LogLevel      string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
+	Traces        string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces of the agent's requests, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 	ShareLog      bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the agent sends the last 64 KiB of its own log when fairlead runner logs requests them"`
 	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them, or leaves them to the next agent if they are tasks of ECS; 0s: no limit"`
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/tracing"
 	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/process"
@@ -172,6 +173,19 @@ func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) er
 		if o.Transport == nil {
 			o.Transport = way
 		}
+	}
+	tracer, err := tracing.New(o.Environ, "fairlead-runner", o.Version, log)
+	if err != nil {
+		return err
+	}
+	if tracer != nil {
+		defer tracer.Close(ctx)
+		if o.Transport == nil {
+			if o.Transport, err = transport.New(""); err != nil {
+				return err
+			}
+		}
+		o.Transport = tracer.Transport(o.Transport)
 	}
 	begin, stopped := context.WithCancel(ctx)
 	defer stopped()

@@ -17,6 +17,7 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/tracing"
 )
 
 // Process is the input of a function's wiring.
@@ -38,6 +39,14 @@ func Main[C any](wire func(ctx context.Context, p Process[C]) (handler any, err 
 	lambda.Start(handler)
 }
 
+// lambdaHandler is a handler of encoded events and answers.
+type lambdaHandler tracing.Invocation
+
+// Invoke implements lambda.Handler.
+func (h lambdaHandler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
+	return h(ctx, event)
+}
+
 func start[C any](ctx context.Context, environ []string, out io.Writer, wire func(context.Context, Process[C]) (any, error)) (any, error) {
 	var p Process[C]
 	fs := flag.NewFlagSet("function", flag.ContinueOnError)
@@ -52,12 +61,23 @@ func start[C any](ctx context.Context, environ []string, out io.Writer, wire fun
 		}
 	}
 	// CloudWatch Logs parses each line of the output as JSON.
-	p.Logger = slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
-	var err error
+	p.Logger = slog.New(tracing.Logs(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})))
+	name, known := variable(environ, "AWS_LAMBDA_FUNCTION_NAME")
+	if !known {
+		name = "function" // a process outside of Lambda
+	}
+	tracer, err := tracing.New(environ, name, version(), p.Logger)
+	if err != nil {
+		return nil, err
+	}
 	if p.AWS, err = awsconfig.LoadDefaultConfig(ctx); err != nil {
 		return nil, fmt.Errorf("read the AWS configuration: %w", err)
 	}
-	return wire(ctx, p)
+	handler, err := wire(ctx, p)
+	if err != nil || tracer == nil {
+		return handler, err
+	}
+	return lambdaHandler(tracer.Invocations(name, lambda.NewHandler(handler).Invoke)), nil
 }
 
 func variable(environ []string, name string) (string, bool) {

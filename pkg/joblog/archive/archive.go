@@ -20,6 +20,7 @@ import (
 	"hash/crc32"
 
 	"github.com/fairlead/fairlead/pkg/blob"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
@@ -62,7 +63,8 @@ var ErrOpen = errors.New("a log of the job has not ended")
 
 // Keep moves every ended stream of the job to a blob. If a stream is truncated and record is
 // not nil, Keep first adds the bytes that only the record has. A truncated stream stays
-// truncated unless its bytes then match the size and checksum that the writer reported.
+// truncated unless its bytes then match the size and checksum that the writer reported. If the
+// live log lost the bytes of a stream, Keep takes them from the record.
 // Repeating Keep is no error. If a stream has not ended, Keep moves the other streams and
 // then returns ErrOpen.
 func (l *Log) Keep(ctx context.Context, job string, record Record) (Kept, error) {
@@ -92,8 +94,12 @@ func (l *Log) keep(ctx context.Context, info joblog.Info, record Record, k *Kept
 	if errors.Is(err, joblog.ErrMoved) {
 		return l.Move(ctx, info) // drops the bytes that an interrupted Move left
 	}
+	var found int64 // bytes that only the record has
 	if err != nil {
-		return err
+		if data = recovered(ctx, info, record, err); data == nil {
+			return err
+		}
+		found = info.Size
 	}
 	var rest []byte
 	if info.Truncated && record != nil {
@@ -118,11 +124,26 @@ func (l *Log) keep(ctx context.Context, info joblog.Info, record Record, k *Kept
 	}
 	k.Streams++
 	k.Bytes += info.Size
-	k.Found += int64(len(rest))
+	k.Found += found + int64(len(rest))
 	if info.Truncated {
 		k.Truncated++
 	}
 	return nil
+}
+
+// recovered returns the bytes of an ended stream from the record, after the live log failed with err.
+// The live log on AWS removes its bytes some days after they were written, and the archive may
+// have been out of order for longer; the record keeps them for weeks. recovered returns nil if the
+// live log may answer later, or if the record does not have exactly the bytes of the stream.
+func recovered(ctx context.Context, info joblog.Info, record Record, err error) []byte {
+	if record == nil || ctx.Err() != nil || fairlead.KindOf(err) == fairlead.KindUnavailable {
+		return nil
+	}
+	data, _, err := record.Rest(ctx, joblog.Info{Stream: info.Stream})
+	if err != nil || int64(len(data)) < info.Size || crc32.ChecksumIEEE(data[:info.Size]) != info.CRC32 {
+		return nil
+	}
+	return data[:info.Size]
 }
 
 // stored reads an ended stream completely.

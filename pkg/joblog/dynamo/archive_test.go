@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
@@ -143,5 +146,82 @@ func TestRepeatedMoveChangesNothing(t *testing.T) {
 	}
 	if c, err := l.Read(t.Context(), s, 1, 1); !errors.Is(err, joblog.ErrMoved) || c.Info != info {
 		t.Errorf("read %+v, %v", c, err)
+	}
+}
+
+// The archive was out of order for more than a week, so DynamoDB has removed the pieces of an ended
+// log. When its dead letter is replayed, the archive takes the log from CloudWatch Logs, and only
+// if it has exactly the bytes that the log had.
+func TestExpiredLogIsArchivedFromItsRecord(t *testing.T) {
+	cfg := config(tables.Endpoint(t))
+	table := "logs-" + rand.Text()
+	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {
+		t.Fatal(err)
+	}
+	live, err := dynamo.New(cfg, dynamo.Options{Table: table, Now: time.Now, Poll: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := []byte("plan: 2 to add\napply complete\n")
+	for _, test := range []struct {
+		name, job string
+		record    []byte // nil: none
+		archived  bool
+	}{
+		{"the record has the log", "job_1", whole, true},
+		{"the record has more than the log", "job_2", append(whole[:len(whole):len(whole)], "late"...), true},
+		{"the record has other bytes", "job_3", []byte(strings.ToUpper(string(whole))), false},
+		{"the record has a part", "job_4", whole[:9], false},
+		{"there is no record", "job_5", nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := joblog.Stream{Job: test.job, Epoch: 1}
+			l := archive.New(live, bucket(t))
+			if err := l.Open(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Append(t.Context(), s, 0, whole); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.End(t.Context(), s, false); err != nil {
+				t.Fatal(err)
+			}
+			expire(t, cfg, table, test.job)
+			var record archive.Record
+			if test.record != nil {
+				r := joblogtest.MemoryTransport()
+				if err := r.Put(t.Context(), s, 0, test.record); err != nil {
+					t.Fatal(err)
+				}
+				record = r
+			}
+			kept, err := l.Keep(t.Context(), test.job, record)
+			if !test.archived {
+				if err == nil {
+					t.Errorf("archived %+v", kept)
+				}
+				return
+			}
+			c, rerr := l.Read(t.Context(), s, 0, joblog.MaxRead)
+			if err != nil || rerr != nil || string(c.Data) != string(whole) || c.Info.Truncated || kept.Found != int64(len(whole)) {
+				t.Errorf("archived %+v, %v; read %q of %+v, %v", kept, err, c.Data, c.Info, rerr)
+			}
+		})
+	}
+}
+
+// expire removes the pieces of a job's logs, as DynamoDB does after their time to live.
+func expire(t *testing.T, cfg aws.Config, table, job string) {
+	t.Helper()
+	client := dynamodb.NewFromConfig(cfg)
+	out, err := client.Query(t.Context(), &dynamodb.QueryInput{TableName: &table, KeyConditionExpression: aws.String("pk = :j AND begins_with(sk, :c)"),
+		ExpressionAttributeValues: map[string]dbtypes.AttributeValue{":j": &dbtypes.AttributeValueMemberS{Value: job}, ":c": &dbtypes.AttributeValueMemberS{Value: "c#"}}})
+	if err != nil || len(out.Items) == 0 {
+		t.Fatalf("the log of %s has %v, %v", job, out, err)
+	}
+	for _, it := range out.Items {
+		if _, err := client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table, Key: map[string]dbtypes.AttributeValue{"pk": it["pk"], "sk": it["sk"]}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -128,7 +128,7 @@ func TestRenewalMakesALostRunnerOnline(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.sleep(p.IdleLostAfter() + time.Second)
-		p.must("watch", func() error { _, _, err := p.WatchRunners(p.ctx); return err })
+		p.must("watch", func() error { _, err := p.WatchRunners(p.ctx); return err })
 		if r, err := p.Runner(p.ctx, org, "local"); err != nil || r.State != "lost" {
 			t.Fatalf("the runner is %s, %v", r.State, err)
 		}

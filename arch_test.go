@@ -103,6 +103,8 @@ var rules = []rule{
 	{"pkg/webhook/https", "pkg/webhook pkg/fairlead", "a driver imports only its interface"},
 	{"pkg/sqlitedb", "pkg/fairlead pkg/safefile", "the SQLite drivers share only how they open a file"},
 	{"pkg/deadletter", "pkg/awsapi", "a replay handles messages of AWS's services, and knows none of their content"},
+	{"pkg/awsrestore", "pkg/awsapi pkg/blob/s3 pkg/config pkg/control pkg/fairlead pkg/joblog/cloudwatch pkg/queue/sqs pkg/seal/kms pkg/store pkg/store/dynamo",
+		"it wires the one use case that runs before the functions serve a restored table"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS drivers share only the limits of requests and the meaning of errors"},
 
 	{"pkg/control", "pkg/awsaction pkg/cancelmark pkg/fairlead pkg/component pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
@@ -134,7 +136,7 @@ var rules = []rule{
 	{"test/hosts", "", "serving host names does not depend on the services"},
 	{"test/tofu", "", "finding a tool does not depend on its user"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},
-	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
+	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/awsrestore pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction", "the infrastructure needs the environment variables, and the schemas of the tables, which the drivers define"},
 	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures all packages; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
@@ -169,7 +171,7 @@ var bans = []ban{
 	{packages: "pkg/awsaction pkg/stackversion pkg/fairlead pkg/job pkg/component pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamlnode pkg/runnerspec",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and their tests need none"},
-	{packages: "...", except: "pkg/*/dynamo/... pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/deadletter pkg/identity/... runner/internal/awsrole runner/internal/modeparameter runner/internal/secretsource runner/plugin/terraform/statebucket runner/plugin/terraform/mirror runner/executor/... tools/...",
+	{packages: "...", except: "pkg/*/dynamo/... pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/awsrestore pkg/deadletter pkg/identity/... runner/internal/awsrole runner/internal/modeparameter runner/internal/secretsource runner/plugin/terraform/statebucket runner/plugin/terraform/mirror runner/executor/... tools/...",
 		never: "github.com/aws/aws-sdk-go-v2/service/...",
 		why:   "only a driver or an executor, which gets an aws.Config, uses the client of a cloud service"},
 	{packages: "...", except: "pkg/sqlitedb pkg/*/sqlite bench", never: "database/sql modernc.org/sqlite/...",

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
 
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
+	"github.com/fairlead/fairlead/pkg/awsrestore"
 	"github.com/fairlead/fairlead/pkg/local"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/direct"
@@ -39,10 +43,18 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	return besides(ctx, s, o), nil
 }
 
-// afterRestore makes a restored data folder safe to serve.
-func afterRestore(ctx context.Context, data string) (cli.AfterRestore, error) {
-	r, err := local.AfterRestore(ctx, data)
-	return cli.AfterRestore{Generation: r.Generation, Installs: r.Installs, Components: r.Components, Deployments: r.Deployments}, err
+// afterRestore makes a restored data folder, or a restored table on AWS, safe to serve.
+func afterRestore(ctx context.Context, o cli.RestoreOptions) (cli.AfterRestore, error) {
+	if o.Table == "" {
+		r, err := local.AfterRestore(ctx, o.Data)
+		return cli.AfterRestore{Generation: r.Generation, Installs: r.Installs, Components: r.Components, Deployments: r.Deployments}, err
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(o.Region))
+	if err != nil {
+		return cli.AfterRestore{}, fmt.Errorf("find your AWS configuration: %w", err)
+	}
+	r, err := awsrestore.Table(ctx, cfg, o.Stage, o.Table)
+	return cli.AfterRestore{Table: o.Table, Generation: r.Generation, Installs: r.Installs, Components: r.Components, Deployments: r.Deployments, Queues: r.Queues}, err
 }
 
 // withAgents is a control plane with agents that run in the same process.

@@ -28,11 +28,11 @@ func (g Grant) statement(b *builder) policy.Statement {
 }
 
 // The resources of the grants.
-func onTable(b *builder) []string    { return []string{*b.table.AttrArn()} }
+func onTable(b *builder) []string    { return []string{b.served.arn} }
 func onLogTable(b *builder) []string { return []string{*b.logTable.AttrArn()} }
 func onCancels(b *builder) []string  { return []string{*b.cancels.AttrArn()} }
 func onIndexes(b *builder) []string {
-	return []string{*b.table.AttrArn() + "/index/*"}
+	return []string{b.served.arn + "/index/*"}
 }
 func onTableAndIndexes(b *builder) []string { return append(onTable(b), onIndexes(b)...) }
 func onBlobs(b *builder) []string           { return []string{*b.blobs.AttrArn()} }
@@ -129,7 +129,7 @@ var access = map[string][]Grant{
 	"dispatch": {
 		wakeRunners, markCanceled,
 		{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}, On: func(b *builder) []string {
-			return []string{*b.table.AttrStreamArn()}
+			return []string{b.served.stream}
 		}, By: "lambda", Why: "the event source mapping reads with the function's role"},
 		// IAM's reference of DynamoDB has no resource for this action, and an example of its guide
 		// names the table's streams. Only "*" is right for both.

@@ -57,10 +57,6 @@ func (b *builder) key(id, purpose, spec, usage string, document map[string]any) 
 	return k
 }
 
-// recoveryDays is the period of point-in-time recovery of a table: the maximum of
-// DynamoDB.
-const recoveryDays = 35
-
 // makeTable makes the table with the schema of pkg/store/dynamo.
 func (b *builder) makeTable() {
 	index := func(name, partition, sort string) *awsdynamodb.CfnTable_GlobalSecondaryIndexProperty {
@@ -81,7 +77,19 @@ func (b *builder) makeTable() {
 		// change of state.
 		StreamSpecification: &awsdynamodb.CfnTable_StreamSpecificationProperty{StreamViewType: jsii.String("NEW_AND_OLD_IMAGES")},
 	}, dynamo.AttrPartition, dynamo.AttrSort, dynamo.AttrListPartition, dynamo.AttrListSort, dynamo.AttrDuePartition, dynamo.AttrDueSort)
+	// AWS restores a table under another name. The stack's own table stays: a backup of it
+	// may be needed again.
+	restored := b.parameters[ParameterTable].value // NAME/stream/LABEL
+	name := awscdk.Fn_Select(jsii.Number(0), awscdk.Fn_Split(jsii.String("/"), jsii.String(restored), nil))
+	b.served = servedTable{
+		name:   *b.when(ParameterTable, name, b.table.Ref()).ToString(),
+		arn:    *b.when(ParameterTable, b.arn("dynamodb", "table/"+*name), b.table.AttrArn()).ToString(),
+		stream: *b.when(ParameterTable, b.arn("dynamodb", "table/"+restored), b.table.AttrStreamArn()).ToString(),
+	}
 }
+
+// servedTable is the table that the functions serve: the stack's own, or a restored one.
+type servedTable struct{ name, arn, stream string }
 
 func keySchema(partition, sort string) []*awsdynamodb.CfnTable_KeySchemaProperty {
 	return []*awsdynamodb.CfnTable_KeySchemaProperty{
@@ -102,7 +110,7 @@ func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attribut
 	}
 	props.BillingMode, props.KeySchema, props.AttributeDefinitions = jsii.String("PAY_PER_REQUEST"), keySchema(attributes[0], attributes[1]), definitions
 	props.PointInTimeRecoverySpecification = &awsdynamodb.CfnTable_PointInTimeRecoverySpecificationProperty{
-		PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(recoveryDays),
+		PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(dynamo.RecoveryDays),
 	}
 	props.SseSpecification = &awsdynamodb.CfnTable_SSESpecificationProperty{
 		SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
@@ -175,7 +183,7 @@ func (b *builder) buckets() {
 	// version must outlive the table's recovery period, because a restored table
 	// refers to blobs that existed at the restored time.
 	blobs := rule("KeepDeletedBeyondTheTablesRecovery")
-	blobs.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(recoveryDays + 1)}
+	blobs.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(dynamo.RecoveryDays + 1)}
 	blobs.ExpiredObjectDeleteMarker = jsii.Bool(true)
 	b.blobs = b.bucket("Blobs", b.dataKey, blobs)
 

@@ -39,30 +39,30 @@ func (b *builder) environments() map[string]any {
 	url := b.url()
 	return map[string]any{
 		"controlapi": &config.ControlAPI{
-			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
+			URL: url, Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.aliasARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level, Traces: b.props.Traces,
 		},
 		"sessionapi": &config.SessionAPI{
-			URL: url, Table: *b.table.Ref(), QueuePrefix: b.queuePrefix(),
+			URL: url, Table: b.served.name, QueuePrefix: b.queuePrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
 		},
 		"runnerapi": &config.RunnerAPI{
-			URL: url, Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
+			URL: url, Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: *b.signingKey.AttrArn(), TokensKey: *b.tokensKey.AttrArn(),
 			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
 		},
 		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level, Traces: b.props.Traces},
 		"sweep": &config.Sweep{
-			Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
+			Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
 			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: *b.sealKey.AttrArn(), LogLevel: level, Traces: b.props.Traces,
 		},
-		"logindex": &config.LogIndex{Table: *b.table.Ref(), LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level, Traces: b.props.Traces},
-		"webhook":  &config.Webhook{Table: *b.table.Ref(), Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level, Traces: b.props.Traces},
+		"logindex": &config.LogIndex{Table: b.served.name, LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level, Traces: b.props.Traces},
+		"webhook":  &config.Webhook{Table: b.served.name, Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level, Traces: b.props.Traces},
 	}
 }
 
@@ -179,7 +179,7 @@ func (b *builder) sources() {
 			dynamo.AttrPartition, d.partition, dynamo.AttrSort, d.sort))})
 	}
 	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("DispatchSource"), &awslambda.CfnEventSourceMappingProps{
-		FunctionName: b.aliases["dispatch"].Ref(), EventSourceArn: b.table.AttrStreamArn(), StartingPosition: jsii.String("TRIM_HORIZON"),
+		FunctionName: b.aliases["dispatch"].Ref(), EventSourceArn: jsii.String(b.served.stream), StartingPosition: jsii.String("TRIM_HORIZON"),
 		FilterCriteria: &awslambda.CfnEventSourceMapping_FilterCriteriaProperty{Filters: filters},
 		// A record that cannot be sent delays its shard for at most an hour. Then
 		// Lambda reports its batch in the dead-letter queue.

@@ -49,6 +49,7 @@ type builder struct {
 
 	dataKey, sealKey, signingKey, tokensKey awskms.CfnKey
 	table, logTable, cancels                awsdynamodb.CfnTable
+	served                                  servedTable
 	accessLogs, blobs, archive, templates   awss3.CfnBucket
 	deadLetters                             map[string]awssqs.CfnQueue
 	webhooks, sweeps                        awssqs.CfnQueue
@@ -134,7 +135,7 @@ func (b *builder) outputs() {
 		return awscdk.NewCfnOutput(b.stack, jsii.String(id), &awscdk.CfnOutputProps{Description: jsii.String(doc), Value: jsii.String(value)})
 	}
 	output("URL", "of the control plane", b.url())
-	output("TableName", "DynamoDB table", *b.table.Ref())
+	output("TableName", "DynamoDB table", b.served.name)
 	output("RunnerRepository", "push the runner's image here", *b.runnerImages.AttrRepositoryUri())
 	output("ControlAPIFunction", "invoke it to ask for an operator's token", *b.aliases["controlapi"].Ref())
 	output("EventBus", "of domain events", *b.bus.Ref())

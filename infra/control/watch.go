@@ -115,9 +115,9 @@ func (b *builder) metricNamespace() string { return "Fairlead/" + b.props.Stage 
 // operation as dimension.
 func (b *builder) throttles() (list []alarm) {
 	for _, of := range []struct{ id, what, table, index string }{
-		{"Table", "of the table", *b.table.Ref(), ""},
-		{"ListIndex", "of the table's index " + dynamo.IndexList, *b.table.Ref(), dynamo.IndexList},
-		{"DueIndex", "of the table's index " + dynamo.IndexDue, *b.table.Ref(), dynamo.IndexDue},
+		{"Table", "of the table", b.served.name, ""},
+		{"ListIndex", "of the table's index " + dynamo.IndexList, b.served.name, dynamo.IndexList},
+		{"DueIndex", "of the table's index " + dynamo.IndexDue, b.served.name, dynamo.IndexDue},
 		{"LogTable", "of the table of logs", *b.logTable.Ref(), ""},
 		{"Cancels", "of the table of cancel markers", *b.cancels.Ref(), ""},
 	} {
@@ -247,8 +247,8 @@ func (b *builder) dashboard() string {
 	add("Stuck jobs and lost runners", "Sum", metrics{{b.metricNamespace(), "StuckJobs"}, {b.metricNamespace(), "LostRunners"}})
 	add("Logs: age of what is indexed, ms", "Maximum", metrics{{"AWS/Lambda", "AsyncEventAge", "FunctionName", b.name + "-logindex"}})
 	add("Table: units used", "Sum", metrics{
-		{"AWS/DynamoDB", "ConsumedWriteCapacityUnits", "TableName", *b.table.Ref()},
-		{"AWS/DynamoDB", "ConsumedReadCapacityUnits", "TableName", *b.table.Ref()},
+		{"AWS/DynamoDB", "ConsumedWriteCapacityUnits", "TableName", b.served.name},
+		{"AWS/DynamoDB", "ConsumedReadCapacityUnits", "TableName", b.served.name},
 	})
 	add("Invocations", "Sum", perFunction("Invocations"))
 	add("Duration, p99, ms", "p99", perFunction("Duration"))

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 // Restored reports what AfterRestore changed.
 type Restored struct {
 	Generation  int64 // of the table, now
+	Queues      int   // of runners, which exist now; 0 if the driver makes them at their first use
 	Installs    int   // all installs of the org
 	Components  int   // components whose next plan must show what exists
 	Deployments int   // deployments that were not finished in the backup, and are canceled now
@@ -22,18 +24,44 @@ type Restored struct {
 // restorer is the actor of the cancellations of AfterRestore.
 var restorer = fairlead.Actor{Name: "ops restore"}
 
+// ErrTableIsCopy means that a table is a copy of another table, and that AfterRestore has
+// not made it safe to use.
+var ErrTableIsCopy = errors.New("the table is a copy of another table")
+
+// OpenTable returns the generation of the table with the name. The first call records the
+// name in the table. A table that has another name on record is a copy: OpenTable refuses
+// it with ErrTableIsCopy until AfterRestore has made it safe to use.
+func (c *Control) OpenTable(ctx context.Context, name string) (generation int64, err error) {
+	err = c.Transact(ctx, "open table "+name, func(tx *kernel.Tx) error {
+		g, err := c.Store.Generation(ctx)
+		switch generation = g.V.Number; {
+		case err != nil || g.V.Table == name:
+			return err
+		case g.V.Table != "":
+			return fmt.Errorf("open table %s: %w: %s", name, ErrTableIsCopy, g.V.Table)
+		}
+		g.V.Table = name
+		tx.PutGeneration(g)
+		return nil
+	})
+	return generation, err
+}
+
 // AfterRestore makes a table that was restored from a backup safe to use. Run it before
-// the control plane serves the table. The table does not know the jobs after the backup,
-// so AfterRestore does three things:
+// the control plane serves the table. The table is the name of the table in its engine, as
+// in OpenTable; "": the engine has no names. The table does not know the jobs after the
+// backup, so AfterRestore does four things:
 //
 //   - It raises the generation, so that every session, launch token and lease from before
 //     the restore is refused. The caller makes its Minter after AfterRestore.
 //   - It cancels unfinished deployments: a plan of the backup can be outdated or applied.
 //   - It marks each component that may exist as unknown, so that its next plan decides.
 //     Auto-approval does not cover changes of that plan.
+//   - It makes the queue of each runner and the place of each install's logs, unless they
+//     exist. The sweep sends the wake-ups of queued jobs.
 //
 // It is safe to repeat after an error.
-func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID) (Restored, error) {
+func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID, table string) (Restored, error) {
 	var out Restored
 	err := c.Transact(ctx, "raise the generation of the table", func(tx *kernel.Tx) error {
 		g, err := c.Store.Generation(ctx)
@@ -41,12 +69,15 @@ func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID) (Restore
 			return err
 		}
 		// The time makes the number unique: two restores of one backup must not share a number.
-		g.V = store.Generation{Number: max(g.V.Number+1, tx.Now.UnixMilli()), Restored: tx.Now}
+		g.V = store.Generation{Number: max(g.V.Number+1, tx.Now.UnixMilli()), Restored: tx.Now, Table: g.V.Table}
 		out.Generation = g.V.Number
 		tx.PutGeneration(g)
 		return nil
 	})
 	if err != nil {
+		return out, err
+	}
+	if out.Queues, err = c.MakeQueues(ctx, org); err != nil {
 		return out, err
 	}
 	installs := func(q fairlead.PageQuery) (store.Page[store.Install], error) { return c.Store.Installs(ctx, org, q) }
@@ -55,6 +86,11 @@ func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID) (Restore
 			return out, fmt.Errorf("list the installs: %w", err)
 		}
 		out.Installs++
+		if c.Records != nil {
+			if err := c.Records.Make(ctx, inst.V.ID); err != nil {
+				return out, fmt.Errorf("make the place of the logs of install %s: %w", inst.V.Name, err)
+			}
+		}
 		for _, id := range slices.DeleteFunc(append([]fairlead.DeploymentID{inst.V.Active}, inst.V.Queue...), func(id fairlead.DeploymentID) bool { return id == "" }) {
 			if _, err := c.EndDeployment(ctx, org, id, deployment.Cancel{By: restorer}); err != nil {
 				return out, fmt.Errorf("cancel deployment %s of install %s: %w", id, inst.V.Name, err)
@@ -67,7 +103,16 @@ func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID) (Restore
 			return out, fmt.Errorf("mark the components of install %s: %w", inst.V.Name, err)
 		}
 	}
-	return out, nil
+	// The last write, because OpenTable then accepts the table.
+	return out, c.Transact(ctx, "name the table "+table, func(tx *kernel.Tx) error {
+		g, err := c.Store.Generation(ctx)
+		if err != nil || g.V.Table == table {
+			return err
+		}
+		g.V.Table = table
+		tx.PutGeneration(g)
+		return nil
+	})
 }
 
 // doubt marks each component of the install that may exist as unknown. It returns their

@@ -9,7 +9,10 @@ import (
 // minted token contains it, so the table refuses the tokens that were issued after the backup.
 type Generation struct {
 	Number   int64     `json:"number"`   // milliseconds since 1970 at the restore; 0: never restored
-	Restored time.Time `json:"restored"` // time of the restore
+	Restored time.Time `json:"restored"` // time of the restore; zero: never
+	// Table is the name of the table in its engine, so that a copy under another name is
+	// recognised; "": the engine has no names.
+	Table string `json:"table,omitempty"`
 }
 
 // Generation returns the generation of the table: number 0 if it was never restored.

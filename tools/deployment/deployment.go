@@ -24,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
@@ -55,6 +56,10 @@ type Options struct {
 	// Budget is the amount in whole US dollars that the account may cost a month before an
 	// alarm. "" keeps the current amount, if any. NoBudget removes the alarm.
 	Budget string
+	// Table is a restored table that the functions serve instead of the stack's own, after
+	// `fairlead ops restore` has prepared it. "" keeps the current table. OwnTable is the
+	// stack's own.
+	Table string
 }
 
 // AnyAccount is the customer that stands for every AWS account. infra/control has the
@@ -63,6 +68,9 @@ const AnyAccount = "any"
 
 // NoBuildRunner is the value of Options.BuildRunner that removes the build runner.
 const NoBuildRunner = "none"
+
+// OwnTable is the value of Options.Table that selects the stack's own table.
+const OwnTable = "none"
 
 // NoAlarmEmail is the value of Options.AlarmEmail that removes the mail address.
 const NoAlarmEmail = "none"
@@ -134,6 +142,7 @@ type state struct {
 	builder         string            // wanted: identifier of the build runner; "": none
 	alarms          string            // wanted: mail address that gets alarms; "": none
 	budget          string            // wanted: US dollars a month above which there is an alarm; "": no limit
+	table           string            // wanted: restored table with its stream, as the parameter RestoredTable; "": the stack's own
 }
 
 // created reports whether a stack was created completely, now or earlier. Later updates
@@ -323,7 +332,25 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	}
 	s.alarms = set(cmp.Or(d.AlarmEmail, s.parameters["AlarmEmail"]))
 	s.budget = set(cmp.Or(d.Budget, s.parameters["MonthlyBudget"]))
-	return s, nil
+	s.table, err = d.restoredTable(ctx, s.parameters["RestoredTable"])
+	return s, err
+}
+
+// restoredTable returns the wanted value of the parameter RestoredTable: the table's name
+// and its stream, as in the stream's ARN.
+func (d *Deployment) restoredTable(ctx context.Context, current string) (string, error) {
+	if d.Table == "" || d.Table == OwnTable {
+		return set(cmp.Or(d.Table, current)), nil
+	}
+	found, err := dynamodb.NewFromConfig(d.Config).DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &d.Table})
+	if err != nil {
+		return "", fmt.Errorf("describe the restored table %s: %w", d.Table, err)
+	}
+	_, value, _ := strings.Cut(aws.ToString(found.Table.LatestStreamArn), ":table/")
+	if s := found.Table.StreamSpecification; value == "" || s == nil || !aws.ToBool(s.StreamEnabled) {
+		return "", fmt.Errorf("table %s has no stream. Run `fairlead ops restore --stage %s --region %s --table %s` first", d.Table, d.Stage, d.Config.Region, d.Table)
+	}
+	return value, nil
 }
 
 // leastBootstrap is the oldest version of the CDK's bootstrap stack that the synthesized
@@ -404,6 +431,9 @@ func (d *Deployment) announce(s state) {
 		step("raise an alarm if this account costs more than $%s a month, or if AWS forecasts it", s.budget)
 	} else {
 		step("raise no alarm for what this account costs: set MONTHLY_BUDGET= to an amount in US dollars")
+	}
+	if name, _, restored := strings.Cut(s.table, "/"); restored {
+		step("let the functions serve the restored table %s instead of the stack's own", name)
 	}
 	step("log the CLI in with a token named %s, unless it is logged in", d.Operator)
 	switch d.BuildRunner {

@@ -46,10 +46,14 @@ type account struct {
 	deployed  [][]string        // parameters of each "cdk deploy"
 	quota     int               // Lambda's concurrent executions; 0: 1,000
 	bootstrap string            // version of the CDK's bootstrap stack; "": 30
+	restored  string            // DynamoDB's description of the restored table
 }
 
 func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".DescribeTable"):
+		fmt.Fprint(w, a.restored)
+		return
 	case r.Header.Get("X-Amz-Target") != "": // ECR
 		login := base64.StdEncoding.EncodeToString([]byte("AWS:password"))
 		fmt.Fprintf(w, `{"authorizationData":[{"authorizationToken":%q}]}`, login)
@@ -236,6 +240,26 @@ func TestTablesAreProtectedAfterCreation(t *testing.T) {
 	}
 }
 
+// A deployment without a table keeps the restored table. Without its stream, which `ops
+// restore` enables, the table is not deployed: the functions would refuse it.
+func TestRestoredTableIsKept(t *testing.T) {
+	const value = "other/stream/2026-11-25T19:30:00.000"
+	a := &account{status: "CREATE_COMPLETE", restored: `{"Table":{"TableName":"other"}}`}
+	d, out := a.deployment(t)
+	d.Table = "other"
+	if err := d.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "fairlead ops restore --stage test --region eu-central-1 --table other") || len(a.did) > 0 {
+		t.Errorf("a table without a stream: error %v after %q, want the command that prepares it and no step", err, a.did)
+	}
+	a.restored = `{"Table":{"TableName":"other","StreamSpecification":{"StreamEnabled":true},"LatestStreamArn":"arn:aws:dynamodb:eu-central-1:111122223333:table/` + value + `"}}`
+	for _, step := range []struct{ given, want string }{{"other", value}, {"", value}, {deployment.OwnTable, "none"}, {"", "none"}} {
+		d.Table = step.given
+		out.Reset()
+		if err := d.Do(t.Context()); err != nil || a.values["RestoredTable"] != step.want || strings.Contains(out.String(), "serve the restored table other") != (step.want == value) {
+			t.Errorf("with %q the functions serve %q, want %q; error %v, output:\n%s", step.given, a.values["RestoredTable"], step.want, err, out)
+		}
+	}
+}
+
 // A deployment without a mail address for alarms keeps the address of the previous
 // deployment. In the past it removed the subscription.
 func TestAlarmEmailIsKept(t *testing.T) {
@@ -323,7 +347,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}

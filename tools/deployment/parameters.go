@@ -51,6 +51,7 @@ func (d *Deployment) values(ctx context.Context, s state, r release) ([]paramete
 	list := []parameter{
 		{"RunnerDigest", r.image}, {"TemplateDigest", fmt.Sprintf("%x", sha256.Sum256(r.template))}, {"RunnerReaders", strings.Join(s.readers, ",")},
 		{"AlarmEmail", s.alarms}, {"BuildRunner", s.builder}, {"BuildRunnerKeys", keys}, {"ReservesConcurrency", reservation}, {"MonthlyBudget", s.budget},
+		{"RestoredTable", s.table},
 	}
 	for i, p := range list {
 		list[i].value = cmp.Or(p.value, none)

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -34,11 +35,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// maxReceives is the number of deliveries after which a wake-up becomes a dead letter. If a process
-// dies during a claim, its wake-up is delivered again for the next claim. So two or three
-// deliveries are normal.
-const maxReceives = 5
-
 // TokensLabel is the label from which the key of tokens is derived. A change of the label changes
 // the key and ends every session.
 const TokensLabel = "fairlead tokens v1"
@@ -66,7 +62,7 @@ type Resources struct {
 
 // Queue returns the queues of all runners.
 func Queue(cfg aws.Config, prefix string, makes bool) (*sqs.Queue, error) {
-	return sqs.New(cfg, sqs.Options{Prefix: prefix, MaxReceives: maxReceives, Make: makes, Now: time.Now})
+	return sqs.New(cfg, sqs.Options{Prefix: prefix, MaxReceives: sqs.MaxReceives, Make: makes, Now: time.Now})
 }
 
 // Control wires the use cases. It asks KMS for the public half of the signing key and for the key
@@ -131,19 +127,23 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		}
 		parts.Signer = events.NewRemoteSigner(signing.Public(), signing.Sign)
 	}
+	c := control.New(parts)
 	if r.TokensKey != "" {
 		key, err := kms.Derive(ctx, cfg, r.TokensKey, TokensLabel)
 		if err != nil {
 			return nil, err
 		}
 		// One read at a cold start. A restored table has another name, so its functions start again.
-		generation, err := parts.Store.Generation(ctx)
+		generation, err := c.OpenTable(ctx, r.Table)
+		if errors.Is(err, control.ErrTableIsCopy) {
+			return nil, fmt.Errorf("%w\nRun `fairlead ops restore --table %s` with the stack's --stage and --region: without it, leases from before the restore would fit new attempts", err, r.Table)
+		}
 		if err != nil {
 			return nil, err
 		}
-		parts.Minter = identity.NewMinter(key).InGeneration(generation.V.Number)
+		c.Minter = identity.NewMinter(key).InGeneration(generation)
 	}
-	return control.New(parts), nil
+	return c, nil
 }
 
 // Log returns the log in the table, which reads the logs of ended jobs from the bucket. If bucket

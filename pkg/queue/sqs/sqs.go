@@ -32,13 +32,18 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
+// MaxReceives is the number of deliveries after which a wake-up becomes a dead letter. If a
+// process dies during a claim, its wake-up is delivered again for the next claim. So two or
+// three deliveries are normal.
+const MaxReceives = 5
+
 // Options are the settings of the queues of one control plane.
 type Options struct {
 	// Prefix is the start of the names of all queues in SQS: up to 42 letters, digits,
 	// hyphens and underscores. It separates the control planes of one account.
 	Prefix string
 	// MaxReceives is the number of deliveries after which a message becomes a dead letter:
-	// 1 to 1,000. All processes that use the queues must have the same number.
+	// 1 to 1,000. All processes that create the queues must have the same number.
 	MaxReceives int
 	// Make creates a missing queue on its first use, as the contract requires. Without it,
 	// a missing queue is an error of KindNotFound, because a runner's role may not create

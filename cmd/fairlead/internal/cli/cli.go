@@ -43,8 +43,8 @@ type Env struct {
 
 	// StartServer starts a control plane in this process.
 	StartServer func(context.Context, ServerOptions) (Server, error)
-	// AfterRestore makes the restored data folder of a control plane safe to serve.
-	AfterRestore func(ctx context.Context, data string) (AfterRestore, error)
+	// AfterRestore makes the restored data folder or table of a control plane safe to serve.
+	AfterRestore func(context.Context, RestoreOptions) (AfterRestore, error)
 	// Replay replays the dead letters of a control plane on AWS. With an error, the result
 	// has the messages before it.
 	Replay func(context.Context, ReplayOptions) (Replayed, error)

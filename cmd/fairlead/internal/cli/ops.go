@@ -80,36 +80,58 @@ type Replayed = view.Replayed
 type DeadLetter = view.DeadLetter
 
 func (c *cli) opsRestore() *cobra.Command {
-	var data string
+	o := RestoreOptions{}
 	cmd := &cobra.Command{
 		Use: "restore", Short: "Make a restored backup safe to serve",
-		Long: `Run this command after you restored a backup into an empty data folder, and before you
-start the server. The backup does not know the jobs after it, so the command:
+		Long: `Run this command after you restored a backup, and before a control plane serves it: into
+an empty data folder (--data), or on AWS into a table under a new name (--table). The backup
+does not know the jobs after it, so the command:
 
 - refuses all sessions and leases from before the restore; agents log in again
 - cancels the deployments that were not finished
 - marks every existing component as unknown: its next deployment plans first, and waits
-  for an approval if the plan finds changes, also with --auto-approve`,
+  for an approval if the plan finds changes, also with --auto-approve
+- on AWS, enables the table's stream, its point-in-time recovery and its protection from
+  deletion, and makes the missing queues of runners and log groups of installs
+
+On AWS the command uses your own AWS credentials. They must permit to read the function
+controlapi of the stack, to change, read and write the table, and to create queues and log
+groups. Afterwards "make deploy TABLE=NAME" lets the functions serve the table.`,
 		Example: `  fairlead ops restore --data /var/lib/fairlead
-  fairlead ops restore --data /var/lib/fairlead --json`,
+  fairlead ops restore --table fairlead-prod-restored --stage prod --region eu-central-1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.env.AfterRestore == nil {
 				return usage("", "this build has no control plane")
 			}
-			dir := cmp.Or(data, c.env.Getenv("FAIRLEAD_DATA"), c.dataDir())
-			if dir == "" {
-				return usage("Set --data.", "no data folder is set, and the user has no home folder")
+			if o.Table == "" {
+				o.Data = cmp.Or(o.Data, c.env.Getenv("FAIRLEAD_DATA"), c.dataDir())
+				if o.Data == "" {
+					return usage("Set --data, or --table for a control plane on AWS.", "no data folder is set, and the user has no home folder")
+				}
 			}
-			done, err := c.env.AfterRestore(cmd.Context(), dir)
+			done, err := c.env.AfterRestore(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
 			return c.print(done)
 		},
 	}
-	cmd.Flags().StringVar(&data, "data", "", "the restored data folder `DIR` (default: $FAIRLEAD_DATA, else \"fairlead\" in the user's data folder)")
+	cmd.Flags().StringVar(&o.Data, "data", "", "the restored data folder `DIR` (default: $FAIRLEAD_DATA, else \"fairlead\" in the user's data folder)")
+	cmd.Flags().StringVar(&o.Table, "table", "", "the restored `TABLE` of a control plane on AWS")
+	cmd.Flags().StringVar(&o.Stage, "stage", "prod", "with --table: the control plane's `STAGE`")
+	cmd.Flags().StringVar(&o.Region, "region", "", "with --table: the control plane's AWS `REGION` (default: that of your AWS configuration)")
+	cmd.MarkFlagsMutuallyExclusive("data", "table")
 	c.must(cmd.MarkFlagDirname("data"))
+	for _, name := range []string{"table", "stage", "region"} {
+		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
 	return cmd
+}
+
+// RestoreOptions name the restored data: a data folder, or a table on AWS.
+type RestoreOptions struct {
+	Data                 string // "" with Table
+	Table, Stage, Region string // Table is "" with Data
 }
 
 // AfterRestore is the result of Env.AfterRestore.

@@ -8,6 +8,9 @@ type AfterRestore struct {
 	Installs    int   `json:"installs"`
 	Components  int   `json:"components"`  // marked as unknown
 	Deployments int   `json:"deployments"` // canceled
+
+	Table  string `json:"table,omitempty"`  // on AWS
+	Queues int    `json:"queues,omitempty"` // of runners, on AWS
 }
 
 // JSON returns the AfterRestore.
@@ -17,7 +20,12 @@ func (r AfterRestore) JSON() any { return r }
 func (r AfterRestore) Human(p *Page) {
 	p.Line("%s The restored table has generation %d", Styled(p.Style.Good("✓")), r.Generation)
 	p.Line("  %d installs, %d components marked as unknown, %d deployments canceled", r.Installs, r.Components, r.Deployments)
-	p.Line("  Start the server. Then run `fairlead install deploy NAME --plan-only` for each install.")
+	next := "Start the server."
+	if r.Table != "" {
+		p.Line("  %d queues of runners exist", r.Queues)
+		next = "Run `make deploy TABLE=" + r.Table + "`, which lets the functions serve the table."
+	}
+	p.Line("  %s Then run `fairlead install deploy NAME --plan-only` for each install.", next)
 }
 
 // Replayed lists the dead letters that `ops replay` handled.

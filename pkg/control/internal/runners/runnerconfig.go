@@ -189,6 +189,28 @@ func (f *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string
 	return nil
 }
 
+// MakeQueues creates the missing queues of the runners that serve the org. It returns the
+// number of these runners; 0 if the queue driver creates queues at their first use.
+func (f *Fleet) MakeQueues(ctx context.Context, org fairlead.OrgID) (int, error) {
+	if _, ok := f.Queue.(queue.Maker); !ok {
+		return 0, nil
+	}
+	n := 0
+	for _, owner := range []fairlead.OrgID{org, ""} { // "": shared runners
+		all, err := f.Store.AllRunners(ctx, owner)
+		if err != nil {
+			return n, fmt.Errorf("list the runners: %w", err)
+		}
+		for _, r := range all {
+			if err := f.makeQueue(ctx, r.V.ID, r.V.Name); err != nil {
+				return n, err
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
 // EnsureRunner creates the runner unless it exists.
 func (f *Fleet) EnsureRunner(ctx context.Context, org fairlead.OrgID, in NewRunner) error {
 	_, err := f.CreateRunner(ctx, org, in, "")

@@ -19,6 +19,37 @@ import (
 // CreateTable creates an empty table with the schema of package dynamo, and waits until it
 // is usable.
 func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
+	in := definition(table)
+	in.StreamSpecification = &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: dynamo.StreamView}
+	if err := create(ctx, cfg, in); err != nil {
+		return err
+	}
+	return expire(ctx, cfg, table, dynamo.AttrExpires)
+}
+
+// Restore creates a table with the items that another table has now, as DynamoDB restores a
+// backup: without a stream and without time to live.
+func Restore(ctx context.Context, cfg aws.Config, from, table string) error {
+	if err := create(ctx, cfg, definition(table)); err != nil {
+		return err
+	}
+	client := dynamodb.NewFromConfig(cfg)
+	pages := dynamodb.NewScanPaginator(client, &dynamodb.ScanInput{TableName: &from, ConsistentRead: aws.Bool(true)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return fmt.Errorf("read table %s: %w", from, err)
+		}
+		for _, item := range page.Items {
+			if _, err := client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: item}); err != nil {
+				return fmt.Errorf("restore table %s: %w", table, err)
+			}
+		}
+	}
+	return nil
+}
+
+func definition(table string) *dynamodb.CreateTableInput {
 	index := func(name, partition, sort string) types.GlobalSecondaryIndex {
 		return types.GlobalSecondaryIndex{
 			IndexName:  aws.String(name),
@@ -26,7 +57,7 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
 		}
 	}
-	err := create(ctx, cfg, &dynamodb.CreateTableInput{
+	return &dynamodb.CreateTableInput{
 		TableName: aws.String(table),
 		AttributeDefinitions: texts(dynamo.AttrPartition, dynamo.AttrSort,
 			dynamo.AttrListPartition, dynamo.AttrListSort, dynamo.AttrDuePartition, dynamo.AttrDueSort),
@@ -35,12 +66,7 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 			index(dynamo.IndexList, dynamo.AttrListPartition, dynamo.AttrListSort),
 			index(dynamo.IndexDue, dynamo.AttrDuePartition, dynamo.AttrDueSort),
 		},
-		StreamSpecification: &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: dynamo.StreamView},
-	})
-	if err != nil {
-		return err
 	}
-	return expire(ctx, cfg, table, dynamo.AttrExpires)
 }
 
 // expire makes DynamoDB remove the items whose time to live, in the attribute, is over.

@@ -307,8 +307,9 @@ const (
 	functionQueues = 2 // queues that invoke functions: the sweep's and the webhooks'
 )
 
-// atRest returns the usage of an idle control plane in a month: its four keys, its
-// alarms and the metrics behind them that are not AWS's own, the sweep, and Lambda's receives, which AWS bills even without a message.
+// atRest returns the usage of an idle control plane in a month: its five keys, its alarms and
+// the metrics behind them that are not AWS's own, the sweep, and Lambda's receives, which AWS
+// bills even without a message.
 func atRest() usage {
 	const (
 		sweeps = (1 + messages) * minutesAMonth
@@ -316,5 +317,5 @@ func atRest() usage {
 		starts = (1 + 2*messages) * minutesAMonth
 	)
 	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps,
-		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 4 + 45*0.10 + 5*0.30}
+		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 5 + 45*0.10 + 5*0.30}
 }

@@ -74,8 +74,8 @@ var (
 			return map[string]map[string]any{"StringEquals": {"kms:MacAlgorithm": "HMAC_SHA_256"}}
 		},
 		By: "pkg/seal/kms", Why: "each process derives the tokens' key at its start; the key is not stored"}
-	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
-		By: "pkg/seal/kms", Why: "runners pin the public key"}
+	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn(), *b.spareKey.AttrArn()} },
+		By: "pkg/seal/kms", Why: "runners pin both public keys"}
 	readLog = Grant{Sid: "ReadLog", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onLogTable,
 		By: "pkg/joblog/dynamo", Why: "logs are read from their table, not from CloudWatch"}
 	endLog = Grant{Sid: "EndLog", Actions: []string{"dynamodb:UpdateItem"}, On: onLogTable,
@@ -116,7 +116,7 @@ var access = map[string][]Grant{
 		readLog,
 		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, On: onLogTable,
 			By: "pkg/joblog/dynamo", Why: "a claim opens a log, and a step that cannot write to its log group appends through the API"},
-		{Sid: "SignJobs", Actions: []string{"kms:Sign"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn()} },
+		{Sid: "SignJobs", Actions: []string{"kms:Sign"}, On: func(b *builder) []string { return []string{b.signs} },
 			Conditions: func(*builder) map[string]map[string]any {
 				return map[string]map[string]any{"StringEquals": {"kms:SigningAlgorithm": "ED25519_SHA_512"}}
 			},

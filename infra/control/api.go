@@ -46,8 +46,9 @@ var servesAPI = []string{"controlapi", "sessionapi", "runnerapi"}
 func (b *builder) makeAPI() {
 	b.api = awsapigatewayv2.NewCfnApi(b.stack, jsii.String("API"), &awsapigatewayv2.CfnApiProps{
 		Name: jsii.String(b.name), Description: jsii.String("Fairlead's Control API and Runner API"), ProtocolType: jsii.String("HTTP"),
-		// With a custom domain, the API is reachable only there.
-		DisableExecuteApiEndpoint: jsii.Bool(b.props.Domain != ""),
+		// With a custom domain, API Gateway's own address still works: runners that were
+		// installed before the domain use it, and both addresses have the same limits.
+		DisableExecuteApiEndpoint: jsii.Bool(false),
 	})
 }
 
@@ -57,6 +58,14 @@ func (b *builder) url() string {
 		return "https://" + b.props.Domain
 	}
 	return *b.api.AttrApiEndpoint()
+}
+
+// otherURLs returns the URLs of the API that only runners use which were installed earlier.
+func (b *builder) otherURLs() []string {
+	if b.props.Domain == "" {
+		return nil
+	}
+	return []string{*b.api.AttrApiEndpoint()}
 }
 
 // connectAPI routes requests to the functions.

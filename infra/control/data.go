@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// keys makes the four keys. Each key is for other users. For example, a role that may
+// keys makes the five keys. Each key is for other users. For example, a role that may
 // read a bucket must not be able to sign a job.
 func (b *builder) keys() {
 	account := "arn:" + b.partition + ":iam::" + b.account + ":root"
@@ -36,6 +36,11 @@ func (b *builder) keys() {
 	b.dataKey = b.key("DataKey", "what the table and the buckets hold", "", "", policy.Document(owner, data, grant))
 	b.sealKey = b.key("SealKey", "sensitive values, sealed before they are stored", "", "", policy.Document(owner))
 	b.signingKey = b.key("SigningKey", "signs job specs", "ECC_NIST_EDWARDS25519", "SIGN_VERIFY", policy.Document(owner))
+	// Runners accept no key that they did not pin when they were installed. If there was one
+	// key and it was deleted, every customer would have to install again.
+	b.spareKey = b.key("SpareSigningKey", "signs job specs if the signing key is lost", "ECC_NIST_EDWARDS25519", "SIGN_VERIFY", policy.Document(owner))
+	first, spare := b.signingKey.AttrArn(), b.spareKey.AttrArn()
+	b.signs, b.idle = *b.when(ParameterSigns, spare, first).ToString(), *b.when(ParameterSigns, first, spare).ToString()
 	b.tokensKey = b.key("TokensKey", "the key of sessions' and jobs' tokens is derived from it", "HMAC_256", "GENERATE_VERIFY_MAC", policy.Document(owner))
 }
 

@@ -71,6 +71,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 		// The functions.
 		{"RunnerAPIRole", "kms:Sign", s.ARN("SigningKey"), ed25519, true, "a job spec is signed"},
+		{"RunnerAPIRole", "kms:Sign", s.ARN("SpareSigningKey"), ed25519, false, "the spare key signs while the first is in use"},
+		{"SessionAPIRole", "kms:GetPublicKey", s.ARN("SpareSigningKey"), nil, true, "an enrolled runner pins the spare key too"},
 		{"RunnerAPIRole", "kms:Sign", s.ARN("SigningKey"), map[string]any{"kms:SigningAlgorithm": "ED25519_PH_SHA_512"}, false, "signing by another algorithm than runners verify"},
 		{"WebhookRole", "kms:Decrypt", s.ARN("SealKey"), nil, true, "the secret of an endpoint is opened"},
 		{"WebhookRole", "kms:Decrypt", s.ARN("DataKey"), nil, false, "the table's key is used without the table"},

@@ -22,6 +22,13 @@ const (
 	ParameterReserves    = "ReservesConcurrency"
 	ParameterBudget      = "MonthlyBudget"
 	ParameterTable       = "RestoredTable"
+	ParameterSigns       = "SignsWith"
+)
+
+// Values of ParameterSigns: the key that signs job specs. Runners pin both keys.
+const (
+	SignsFirst = "First"
+	SignsSpare = "Spare"
 )
 
 // Values of ParameterReserves.
@@ -58,6 +65,7 @@ func (b *builder) declare() {
 		{ParameterBuildKeys, None, `none|[A-Za-z0-9+/]{43}=(,[A-Za-z0-9+/]{43}=)*`, "public keys in base64, separated by commas", "Public keys of the control plane that the build runner pins"},
 		{ParameterBudget, None, `none|[1-9][0-9]{0,7}`, "an amount in whole dollars", "What this AWS account may cost a month in US dollars before an alarm; it needs AlarmEmail to reach a person"},
 		{ParameterTable, None, `none|[A-Za-z0-9_.-]{3,255}/stream/[0-9T:.-]+`, "the table's name, /stream/ and the stream's label: `make deploy TABLE=NAME` finds it", "Restored table that the functions serve instead of the stack's own, with its stream"},
+		{ParameterSigns, SignsFirst, `First|Spare`, "First or Spare", "Key that signs job specs; Spare if the first is lost"},
 		{ParameterReserves, ReservesNot, `Yes|No`, "Yes or No", "Whether functions have reserved concurrency; it needs the account's quota of 1,000"},
 	} {
 		value := awscdk.NewCfnParameter(b.stack, jsii.String(p.id), &awscdk.CfnParameterProps{

@@ -217,8 +217,8 @@ func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 			t.Errorf("%s is protected during the first creation, or not protected afterwards", id)
 		}
 	}
-	if kept != 11 {
-		t.Errorf("%d resources outlive the stack, want two tables, four keys, four buckets and a registry", kept)
+	if kept != 12 {
+		t.Errorf("%d resources outlive the stack, want two tables, five keys, four buckets and a registry", kept)
 	}
 }
 

@@ -47,24 +47,26 @@ type builder struct {
 	partition, region, account string
 	parameters                 map[string]parameter
 
-	dataKey, sealKey, signingKey, tokensKey awskms.CfnKey
-	table, logTable, cancels                awsdynamodb.CfnTable
-	served                                  servedTable
-	accessLogs, blobs, archive, templates   awss3.CfnBucket
-	deadLetters                             map[string]awssqs.CfnQueue
-	webhooks, sweeps                        awssqs.CfnQueue
-	bus                                     awsevents.CfnEventBus
-	runnerImages                            awsecr.CfnRepository
-	api                                     awsapigatewayv2.CfnApi
-	functions                               map[string]awslambda.CfnFunction
-	versions                                map[string]awslambda.CfnVersion
-	aliases                                 map[string]awslambda.CfnAlias
-	roles                                   map[string]awsiam.CfnRole
-	logs                                    map[string]*string // names of the log groups of the functions and, as "api", of the access log
-	sessionRole, publisherRole              awsiam.CfnRole
-	routes                                  []awsapigatewayv2.CfnRoute
-	alarms                                  *string // ARN of the topic
-	build                                   build
+	dataKey, sealKey, tokensKey           awskms.CfnKey
+	signingKey, spareKey                  awskms.CfnKey
+	signs, idle                           string // ARNs of the key that signs, and of the other one
+	table, logTable, cancels              awsdynamodb.CfnTable
+	served                                servedTable
+	accessLogs, blobs, archive, templates awss3.CfnBucket
+	deadLetters                           map[string]awssqs.CfnQueue
+	webhooks, sweeps                      awssqs.CfnQueue
+	bus                                   awsevents.CfnEventBus
+	runnerImages                          awsecr.CfnRepository
+	api                                   awsapigatewayv2.CfnApi
+	functions                             map[string]awslambda.CfnFunction
+	versions                              map[string]awslambda.CfnVersion
+	aliases                               map[string]awslambda.CfnAlias
+	roles                                 map[string]awsiam.CfnRole
+	logs                                  map[string]*string // names of the log groups of the functions and, as "api", of the access log
+	sessionRole, publisherRole            awsiam.CfnRole
+	routes                                []awsapigatewayv2.CfnRoute
+	alarms                                *string // ARN of the topic
+	build                                 build
 }
 
 // New adds the control plane's stack to the scope.
@@ -140,7 +142,8 @@ func (b *builder) outputs() {
 	output("ControlAPIFunction", "invoke it to ask for an operator's token", *b.aliases["controlapi"].Ref())
 	output("EventBus", "of domain events", *b.bus.Ref())
 	output("AlarmTopic", "subscribe to it to receive alarms", *b.alarms)
-	output("SigningKeyArn", "signs jobs; runners pin its public half", *b.signingKey.AttrArn())
+	output("SigningKeyArn", "signs jobs; runners pin its public half", b.signs)
+	output("SpareSigningKeyArn", "the other key of which runners pin the public half", b.idle)
 	output("BuildRunnerRoleArn", "role that a build runner has, or would have", b.roleARN(b.buildRunnerRole()))
 	output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())
 	published := func(id, doc, parameter, value string) {

@@ -26,12 +26,15 @@ type Options struct {
 	Control  *control.Control
 	Keys     []wire.VerificationKey // verify the signatures of job specs; sent to agents at enrolment
 	Registry string                 // host:port of the artifact registry, as callers reach it
-	Audience string                 // host at which agents reach this control plane (awsiam.Audience); "": no agent can prove an AWS role
-	Stack    StackSource            // where customers find the template and image of a runner stack
-	Version  string                 // of the control plane
-	IDs      fairlead.IDSource      // makes the ids of requests that have none
-	Logger   *slog.Logger
-	Callers  *Callers // limits callers, across all handlers; nil: no limits, because a component in front of this server limits callers
+	// Audiences are the hosts at which agents reach this control plane (awsiam.Audience). The
+	// first is the current one; agents that were installed earlier use the others. Empty: no
+	// agent can prove an AWS role.
+	Audiences []string
+	Stack     StackSource       // where customers find the template and image of a runner stack
+	Version   string            // of the control plane
+	IDs       fairlead.IDSource // makes the ids of requests that have none
+	Logger    *slog.Logger
+	Callers   *Callers // limits callers, across all handlers; nil: no limits, because a component in front of this server limits callers
 }
 
 // MaxBody is the largest JSON body of a request, in bytes. Routes that accept

@@ -124,7 +124,7 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	if err := p.EnsureRunner(t.Context(), fairlead.DefaultOrg, control.NewRunner{Name: "local", Storage: "http"}); err != nil {
 		t.Fatal(err)
 	}
-	o := api.Options{Control: p.Control, Registry: "registry.test", Audience: "fairlead.test", Version: "0.0.0-test", IDs: ids, Logger: logger,
+	o := api.Options{Control: p.Control, Registry: "registry.test", Audiences: []string{"fairlead.test"}, Version: "0.0.0-test", IDs: ids, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}}
 	if len(has.limits) > 0 {
 		p.callers = api.NewCallers(has.limits[0], time.Now, logger)

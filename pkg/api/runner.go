@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -48,24 +50,25 @@ func (s *server) identityRoutes(c *control.Control) {
 			return answer(wire.Challenge{Nonce: c.NewChallenge(), Report: true}, nil)
 		})
 	type create struct {
+		requestHost
 		Protocol string `header:"Fairlead-Protocol" maxLength:"20" doc:"Version of the protocol that the agent speaks"`
 		Body     wire.SessionRequest
 	}
 	register(s, op{Route: wire.CreateSession, auth: unauthenticated, tag: "Identity", summary: "Prove an identity and open or renew a session", status: http.StatusCreated,
 		problems: codes{fairlead.CodeAWSIdentityUnavailable, fairlead.CodeOIDCIssuerUnavailable, fairlead.CodeSessionRefused, fairlead.CodeStackRefused}},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
-			b := in.Body
+			b, audience := in.Body, s.audience(in.requestHost)
 			p := control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
 				PublicKey: b.PublicKey, Statement: wire.SessionStatement(b.Nonce, b.RunnerID, b.Instance), Signature: b.Signature,
 				Instance: b.Instance, Version: b.Version, Protocol: in.Protocol, Capacity: b.Capacity, Stack: readStack(b.Stack)}
 			if a := b.AWSIAM; a != nil {
-				p.AWS = &control.AWSProof{Audience: s.Audience, Proof: awsiam.Proof{Host: a.Host, AccessKeyID: a.AccessKeyID,
+				p.AWS = &control.AWSProof{Audience: audience, Proof: awsiam.Proof{Host: a.Host, AccessKeyID: a.AccessKeyID,
 					SessionToken: a.SessionToken, Date: a.Date, Signature: a.Signature}}
 			}
 			if o := b.OIDC; o != nil {
-				statement := wire.OIDCStatement(b.Nonce, b.RunnerID, s.Audience, b.PublicKey, b.Instance)
+				statement := wire.OIDCStatement(b.Nonce, b.RunnerID, audience, b.PublicKey, b.Instance)
 				p.OIDC, p.Statement = &control.OIDCProof{Token: o.Token}, wire.OIDCSigned(statement, o.Token)
-				if s.Audience != "" {
+				if audience != "" {
 					p.OIDC.Binding = wire.OIDCBinding(statement)
 				}
 			}
@@ -449,4 +452,26 @@ func renderCancelMarker(a identity.Access) *wire.CancelMarker {
 
 func renderLogin(l identity.Login) *wire.RegistryLogin {
 	return &wire.RegistryLogin{Username: l.Username, Password: l.Password, ExpiresAt: l.Expires.UTC()}
+}
+
+// requestHost is the host of a request, which its client chooses.
+type requestHost struct{ name string }
+
+// Resolve implements huma.Resolver.
+func (h *requestHost) Resolve(ctx huma.Context) []error {
+	h.name = ctx.Host()
+	return nil
+}
+
+// audience returns the audience of a proof in a request to the host: the audience of this
+// control plane that has the host, or else the first. The host only selects among the control
+// plane's own audiences, so a proof for another control plane stays refused.
+func (s *server) audience(h requestHost) string {
+	if host, err := awsiam.Audience("https://" + h.name); err == nil && slices.Contains(s.Audiences, host) {
+		return host
+	}
+	if len(s.Audiences) == 0 {
+		return ""
+	}
+	return s.Audiences[0]
 }

@@ -33,6 +33,7 @@ type ControlAPI struct {
 	CancelTable      string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SealKey          string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
 	SigningKey       string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; its public key goes into the customer's stack"`
+	SpareKey         string `env:"FAIRLEAD_SPARE_SIGNING_KEY" doc:"ARN of the KMS key that signs job specs if the signing key is lost; its public key goes into the customer's stack too"`
 	TokensKey        string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
 	RunnerImage      string `env:"FAIRLEAD_RUNNER_IMAGE" doc:"runner image, by digest, for new customers' stacks"`
 	StackTemplateURL string `env:"FAIRLEAD_STACK_TEMPLATE_URL" doc:"URL of the published template of the customer's runner stack"`
@@ -43,15 +44,17 @@ type ControlAPI struct {
 // SessionAPI is the environment of the function that serves enrolment, challenges and
 // sessions of the Runner API.
 type SessionAPI struct {
-	URL         string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; also the audience of a runner's proof of identity"`
-	Table       string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
-	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
-	SealKey     string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
-	SigningKey  string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; the function sends its public key"`
-	TokensKey   string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
-	SessionRole string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
-	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
-	Traces      string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
+	URL         string   `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash; also the audience of a runner's proof of identity"`
+	OtherURLs   []string `env:"FAIRLEAD_OTHER_URLS" doc:"other URLs, separated by commas, under which runners reach the control plane that were installed before it had a host name of its own"`
+	Table       string   `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	QueuePrefix string   `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
+	SealKey     string   `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
+	SigningKey  string   `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs; the function sends its public key"`
+	SpareKey    string   `env:"FAIRLEAD_SPARE_SIGNING_KEY" doc:"ARN of the KMS key that signs job specs if the signing key is lost; runners pin both from the start"`
+	TokensKey   string   `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
+	SessionRole string   `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
+	LogLevel    string   `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces      string   `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // RunnerAPI is the environment of the function that serves the rest of the Runner API.

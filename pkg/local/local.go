@@ -365,7 +365,7 @@ const adminName = "admin"
 // handler serves both APIs and the registry on one port.
 func (s *Server) handler(address, audience string, callers *api.Callers) (http.Handler, error) {
 	signer := s.control.Signer
-	o := api.Options{Control: s.control, Registry: address, Audience: audience, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger, Callers: callers,
+	o := api.Options{Control: s.control, Registry: address, Audiences: []string{audience}, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger, Callers: callers,
 		Stack: api.StackSource{URL: cmp.Or(s.opts.URL, s.url), TemplateURL: s.opts.StackTemplateURL, Image: s.opts.RunnerImage},
 		Keys:  []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
 	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger, Account: control.RepositoryOrg})

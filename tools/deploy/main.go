@@ -33,6 +33,7 @@ func main() {
 	flag.StringVar(&o.BuildRunner, "build-runner", "", `name of your own runner beside the control plane; "none" removes it; default: keep the current one`)
 	flag.StringVar(&o.AlarmEmail, "alarm-email", "", `mail address that gets alarms; "none" removes it; default: keep the current one`)
 	flag.StringVar(&o.Budget, "monthly-budget", "", `US dollars a month that the account may cost before an alarm; "none" removes the alarm; default: keep the current amount`)
+	flag.StringVar(&o.SignsWith, "signs-with", "", "key that signs job specs: First, or Spare if the first is lost; default: keep the current one")
 	flag.StringVar(&o.Table, "table", "", "restored table that `fairlead ops restore` has prepared; \"none\": the stack's own; default: keep the current one")
 	flag.StringVar(&o.Version, "version", "dev", "version that the runner reports")
 	flag.BoolVar(&o.DryRun, "dry-run", false, "print the steps and do nothing")

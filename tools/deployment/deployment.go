@@ -56,6 +56,8 @@ type Options struct {
 	// Budget is the amount in whole US dollars that the account may cost a month before an
 	// alarm. "" keeps the current amount, if any. NoBudget removes the alarm.
 	Budget string
+	// SignsWith is the key that signs job specs: First or Spare. "" keeps the current key.
+	SignsWith string
 	// Table is a restored table that the functions serve instead of the stack's own, after
 	// `fairlead ops restore` has prepared it. "" keeps the current table. OwnTable is the
 	// stack's own.
@@ -115,6 +117,9 @@ func (o Options) check() error {
 		if a != AnyAccount && !accountPattern.MatchString(a) {
 			return fmt.Errorf("customer %q is not an AWS account: use its twelve digits, or %q for every account", a, AnyAccount)
 		}
+	}
+	if !slices.Contains([]string{"", firstKey, "Spare"}, o.SignsWith) {
+		return fmt.Errorf("the key %q is not a signing key of the stack: use First or Spare", o.SignsWith)
 	}
 	if o.AlarmEmail != "" && o.AlarmEmail != NoAlarmEmail {
 		if a, err := mail.ParseAddress(o.AlarmEmail); err != nil || a.Address != o.AlarmEmail {

@@ -260,6 +260,22 @@ func TestRestoredTableIsKept(t *testing.T) {
 	}
 }
 
+// The key that signs stays the spare key until a deployment names the first key.
+func TestSigningKeyIsKept(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE"}
+	d, _ := a.deployment(t)
+	for _, step := range []struct{ given, want string }{{"", "First"}, {"Spare", "Spare"}, {"", "Spare"}, {"First", "First"}} {
+		d.SignsWith = step.given
+		if err := d.Do(t.Context()); err != nil || a.values["SignsWith"] != step.want {
+			t.Errorf("with %q the stack signs with %q, want %q; error %v", step.given, a.values["SignsWith"], step.want, err)
+		}
+	}
+	d.SignsWith, a.did = "Third", nil
+	if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
+		t.Errorf("a key that does not exist is accepted: %v, %q", err, a.did)
+	}
+}
+
 // A deployment without a mail address for alarms keeps the address of the previous
 // deployment. In the past it removed the subscription.
 func TestAlarmEmailIsKept(t *testing.T) {
@@ -347,7 +363,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}

@@ -12,6 +12,9 @@ import (
 // empty value for the previous value. infra/control has the same value.
 const none = "none"
 
+// firstKey is the value of the parameter SignsWith of a new stack.
+const firstKey = "First"
+
 // reserves is the value of the parameter ReservesConcurrency that reserves it.
 const reserves = "Yes"
 
@@ -43,6 +46,11 @@ func (d *Deployment) values(ctx context.Context, s state, r release) ([]paramete
 		if keys, err = d.signingKey(ctx, s.outputs["SigningKeyArn"]); err != nil {
 			return nil, err
 		}
+		if spare, err := d.signingKey(ctx, s.outputs["SpareSigningKeyArn"]); err == nil {
+			keys += "," + spare
+		} else {
+			d.say("Warning: the build runner pins one signing key only: %v", err)
+		}
 	}
 	reservation := "No"
 	if s.reserves {
@@ -51,7 +59,7 @@ func (d *Deployment) values(ctx context.Context, s state, r release) ([]paramete
 	list := []parameter{
 		{"RunnerDigest", r.image}, {"TemplateDigest", fmt.Sprintf("%x", sha256.Sum256(r.template))}, {"RunnerReaders", strings.Join(s.readers, ",")},
 		{"AlarmEmail", s.alarms}, {"BuildRunner", s.builder}, {"BuildRunnerKeys", keys}, {"ReservesConcurrency", reservation}, {"MonthlyBudget", s.budget},
-		{"RestoredTable", s.table},
+		{"RestoredTable", s.table}, {"SignsWith", cmp.Or(d.SignsWith, s.parameters["SignsWith"], firstKey)},
 	}
 	for i, p := range list {
 		list[i].value = cmp.Or(p.value, none)

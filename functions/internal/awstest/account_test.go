@@ -110,6 +110,10 @@ func deploy(t *testing.T, tmpl template) *account {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, spare, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// An own server, because stacks and repositories have the same names in each account.
 	server := moto.Server{Own: true}
 	t.Cleanup(server.Stop)
@@ -118,7 +122,7 @@ func deploy(t *testing.T, tmpl template) *account {
 		resolver: &resolver{t: t, tmpl: tmpl, made: map[string]made{}}}
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other, "SSM": other,
-		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key})}
+		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key, signing + "-spare": spare})}
 	a.guard, a.refused = newGuard(t)
 	a.registry = newRegistry(t, other, a.guard)
 	ecr := httptest.NewServer(http.HandlerFunc(a.registry.api))
@@ -131,7 +135,7 @@ func deploy(t *testing.T, tmpl template) *account {
 		kind string
 		make func(id string, properties map[string]any) made
 	}{
-		{"AWS::Logs::LogGroup", a.logGroup}, {"AWS::IAM::Role", a.role}, {"AWS::KMS::Key", func(_ string, p map[string]any) made { return a.key(p, signing) }},
+		{"AWS::Logs::LogGroup", a.logGroup}, {"AWS::IAM::Role", a.role}, {"AWS::KMS::Key", func(id string, p map[string]any) made { return a.key(id, p, signing) }},
 		{"AWS::DynamoDB::Table", a.table}, {"AWS::S3::Bucket", a.bucket}, {"AWS::SQS::Queue", a.queue}, {"AWS::Events::EventBus", a.bus}, {"AWS::ECR::Repository", a.repository},
 		{"AWS::Lambda::Function", a.lambda}, {"AWS::Lambda::Alias", a.alias}, {"AWS::Events::Rule", a.rule}, {"AWS::ApiGatewayV2::Integration", a.integration},
 		{"AWS::ApiGatewayV2::Route", a.nothing}, {"AWS::Lambda::EventSourceMapping", a.nothing},
@@ -142,7 +146,7 @@ func deploy(t *testing.T, tmpl template) *account {
 			known[res.Type] = ""
 		}
 		if _, ok := known[res.Type]; ok {
-			a.made[id] = made{ref: strings.ToLower(id), attr: map[string]string{"Arn": "arn:aws:none:::" + id}}
+			a.made[id] = made{ref: strings.ToLower(id), attr: map[string]string{"Arn": "arn:aws:none:::" + id, "ApiEndpoint": "https://" + apiHost}}
 		}
 	}
 	for _, m := range makers {
@@ -207,9 +211,12 @@ func (a *account) role(id string, p map[string]any) made {
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:iam::" + accountID + ":role" + cmp.Or(a.text(p["Path"]), "/") + name}}
 }
 
-func (a *account) key(p map[string]any, signing string) made {
+func (a *account) key(id string, p map[string]any, signing string) made {
 	in := kms.CreateKeyInput{KeySpec: kmstypes.KeySpec(a.text(p["KeySpec"])), KeyUsage: kmstypes.KeyUsageType(a.text(p["KeyUsage"]))}
-	if in.KeyUsage == kmstypes.KeyUsageTypeSignVerify { // moto has no Ed25519 keys, so kmstest serves this key
+	if in.KeyUsage == kmstypes.KeyUsageTypeSignVerify { // moto has no Ed25519 keys, so kmstest serves these keys
+		if id == "SpareSigningKey" {
+			signing += "-spare"
+		}
 		return made{ref: signing, attr: map[string]string{"Arn": signing}}
 	}
 	out, err := kms.NewFromConfig(a.config("KMS")).CreateKey(a.t.Context(), &in)

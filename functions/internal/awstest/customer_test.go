@@ -63,7 +63,7 @@ func (a *account) makeStack(install string, given map[string]string) *account {
 		case "AWS::S3::Bucket":
 			inner.made[id] = inner.bucket(id, res.Properties)
 		case "AWS::KMS::Key":
-			inner.made[id] = inner.key(res.Properties, "")
+			inner.made[id] = inner.key(id, res.Properties, "")
 		case "AWS::ECR::Repository":
 			name := inner.text(res.Properties["RepositoryName"])
 			inner.made[id] = made{ref: name, attr: map[string]string{"Arn": "arn:aws:ecr:" + region + ":" + accountID + ":repository/" + name, "RepositoryUri": registryHost + "/" + name}}

@@ -21,6 +21,7 @@ import (
 // The host names of the control plane and of STS.
 const (
 	planeHost = "fairlead.example.com"
+	apiHost   = "a1b2c3d4e5.execute-api." + region + ".amazonaws.com" // of API Gateway; the domain was added later
 	stsHost   = "sts." + region + ".amazonaws.com"
 )
 
@@ -70,7 +71,7 @@ func deployWorld(t *testing.T) *world {
 func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
 	t.Helper()
 	w := &world{account: a, config: t.TempDir()}
-	served := map[string]http.Handler{planeHost: w.front(), stsHost: w.guard.STS(), registryHost: w.registry,
+	served := map[string]http.Handler{planeHost: w.front(), apiHost: w.front(), stsHost: w.guard.STS(), registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"ssm." + region + ".amazonaws.com": w.gates["SSM"].handler, "*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
 	maps.Copy(served, others)

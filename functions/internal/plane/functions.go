@@ -23,7 +23,11 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	o, err := API(plane, c.URL)
+	spare, err := Spare(ctx, p.AWS, c.SpareKey, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	o, err := API(plane, spare, c.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +46,11 @@ func SessionAPI(ctx context.Context, p Process[config.SessionAPI]) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	o, err := API(plane, c.URL)
+	spare, err := Spare(ctx, p.AWS, c.SpareKey, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	o, err := API(plane, spare, c.URL, c.OtherURLs...)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +66,7 @@ func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := API(plane, c.URL)
+	o, err := API(plane, nil, c.URL)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -178,21 +179,48 @@ func version() string {
 	return info.Main.Version
 }
 
-// API returns the options of both APIs of the control plane, whose URL is address.
-func API(c *control.Control, address string) (api.Options, error) {
+// API returns the options of both APIs of the control plane, whose URL is address. Runners that
+// were installed earlier can use one of the others. spare is the public half of the spare signing
+// key; nil: the function reports none.
+func API(c *control.Control, spare ed25519.PublicKey, address string, others ...string) (api.Options, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
 		return api.Options{}, fmt.Errorf("%q is not a URL of a control plane", address)
 	}
-	audience, err := awsiam.Audience(address)
-	if err != nil {
-		return api.Options{}, err
+	var audiences []string
+	for _, a := range append([]string{address}, others...) {
+		audience, err := awsiam.Audience(a)
+		if err != nil {
+			return api.Options{}, err
+		}
+		audiences = append(audiences, audience)
 	}
-	public := c.Signer.Public()
+	keys := []wire.VerificationKey{{ID: events.KeyID(c.Signer.Public()), PublicKey: c.Signer.Public()}}
+	if spare != nil {
+		keys = append(keys, wire.VerificationKey{ID: events.KeyID(spare), PublicKey: spare})
+	}
 	registry := u.Host
 	if c.Artifacts != nil {
 		registry = c.Artifacts.Host()
 	}
-	return api.Options{Control: c, Registry: registry, Audience: audience, Version: version(), IDs: c.IDs, Logger: c.Logger,
-		Keys: []wire.VerificationKey{{ID: events.KeyID(public), PublicKey: public}}}, nil
+	return api.Options{Control: c, Registry: registry, Audiences: audiences, Version: version(), IDs: c.IDs, Logger: c.Logger,
+		Keys: keys}, nil
+}
+
+// Spare returns the public half of the spare signing key. It returns nil if the key is "", or if
+// it is lost: then runners pin the other key alone. Every other error is returned, because a
+// runner that pins one key only cannot get the other later.
+func Spare(ctx context.Context, cfg aws.Config, key string, logger *slog.Logger) (ed25519.PublicKey, error) {
+	if key == "" {
+		return nil, nil
+	}
+	signing, err := kms.NewSigning(ctx, cfg, key)
+	if kms.Lost(err) {
+		logger.Error("the spare signing key is lost; new runners pin one key only", "key", key, "error", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return signing.Public(), nil
 }

@@ -72,6 +72,8 @@ type cloud struct {
 	sealKey, signingKey, tokenKey string
 	prefix                        string
 	pub                           ed25519.PublicKey
+	spareKey                      string // ARN of another signing key, which functions use only if their configuration names it
+	sparePub                      ed25519.PublicKey
 }
 
 func (c *cloud) config(service string) aws.Config {
@@ -94,12 +96,16 @@ func newCloud(t testing.TB) *cloud {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sparePub, spare, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	id := strings.ToLower(rand.Text())[:12]
 	c := &cloud{t: t, table: "t-" + id, logTable: "l-" + id, cancels: "c-" + id, bucket: "b-" + id, archive: "a-" + id, logGroups: "/fairlead-" + id + "/install/", bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
-		signingKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id}
+		signingKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id, spareKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id + "-spare", sparePub: sparePub}
 	moto := others.Endpoint(t)
 	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto, "CLOUDWATCH_LOGS": moto, "STS": moto,
-		"KMS": kmstest.Start(t, moto, map[string]ed25519.PrivateKey{c.signingKey: key})}
+		"KMS": kmstest.Start(t, moto, map[string]ed25519.PrivateKey{c.signingKey: key, c.spareKey: spare})}
 	if err := dynamotest.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,16 @@ func NewSigning(ctx context.Context, cfg aws.Config, key string) (*Signing, erro
 	return s, nil
 }
 
+// Lost reports whether the error of NewSigning means that the key was deleted, is to be
+// deleted, or is disabled.
+func Lost(err error) bool {
+	switch awsapi.Code(err) {
+	case "NotFoundException", "DisabledException", "KMSInvalidStateException":
+		return true
+	}
+	return false
+}
+
 // Public returns the public key, which verifies the signatures of s.
 func (s *Signing) Public() ed25519.PublicKey { return s.public }
 

@@ -155,13 +155,15 @@ func New(t testing.TB, o Options) *Plane {
 		p.http.CloseClientConnections()
 		p.http.Close()
 	})
-	var audience string
+	var audiences []string
 	if o.STS != nil {
-		if audience, err = awsiam.Audience(o.At); err != nil {
+		host, err := awsiam.Audience(o.At)
+		if err != nil {
 			t.Fatal(err)
 		}
+		audiences = append(audiences, host)
 	}
-	h := p.handler(api.Options{Audience: audience, Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger,
+	h := p.handler(api.Options{Audiences: audiences, Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(p.signer.Public()), PublicKey: p.signer.Public()}}})
 	handler.Store(&h)
 	if p.API, err = client.New(p.URL(), p.token, client.Options{Retries: -1}); err != nil {

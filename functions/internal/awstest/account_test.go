@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -83,6 +84,7 @@ type function struct {
 	log     string    // log group
 	key     string    // access key of the role's session
 	program *exec.Cmd // never started: each environment copies it
+	timeout time.Duration
 	idle    chan *runtimetest.Function
 	mu      sync.Mutex
 	started int
@@ -331,7 +333,11 @@ func (a *account) lambda(id string, p map[string]any) made {
 	for k, v := range p["Environment"].(map[string]any)["Variables"].(map[string]any) {
 		cmd.Env = append(cmd.Env, k+"="+a.text(v))
 	}
-	a.functions[short] = &function{name: short, role: a.text(p["Role"]), log: a.text(p["LoggingConfig"].(map[string]any)["LogGroup"]), program: cmd, idle: make(chan *runtimetest.Function, environments)}
+	timeout := time.Duration(p["Timeout"].(float64)) * time.Second
+	if timeout > 15*time.Minute {
+		a.t.Errorf("function %s has a timeout of %s, Lambda supports 15 minutes", short, timeout)
+	}
+	a.functions[short] = &function{name: short, role: a.text(p["Role"]), log: a.text(p["LoggingConfig"].(map[string]any)["LogGroup"]), program: cmd, timeout: timeout, idle: make(chan *runtimetest.Function, environments)}
 	arn := "arn:aws:lambda:" + region + ":" + accountID + ":function:" + name
 	return made{ref: name, attr: map[string]string{"Arn": arn}}
 }

@@ -53,7 +53,7 @@ func (f *function) acquire(t testing.TB) *runtimetest.Function {
 		f.mu.Unlock()
 		cmd := exec.Command(f.program.Path)
 		cmd.Env = slices.Clone(f.program.Env)
-		return runtimetest.Start(t, cmd)
+		return runtimetest.Start(t, cmd, f.timeout)
 	}
 	f.mu.Unlock()
 	return <-f.idle
@@ -74,15 +74,27 @@ func (f *function) release(e *runtimetest.Function) {
 
 // invoke invokes the function with an event.
 func (a *account) invoke(ctx context.Context, name string, event any) ([]byte, error) {
-	f := a.functions[name]
-	e := f.acquire(a.t)
-	defer f.release(e)
-	return e.Invoke(ctx, event)
+	return environment{a.t, a.functions[name]}.Invoke(ctx, event)
 }
 
-// front serves the HTTP API: each route of the template invokes its function.
+// environment invokes a function in one of its environments.
+type environment struct {
+	t testing.TB
+	f *function
+}
+
+// Invoke implements runtimetest.Invoker.
+func (e environment) Invoke(ctx context.Context, event any) ([]byte, error) {
+	one := e.f.acquire(e.t)
+	defer e.f.release(one)
+	return one.Invoke(ctx, event)
+}
+
+// front serves the HTTP API: each route of the template invokes its function, with the limits of the
+// template's stage.
 func (a *account) front() http.Handler {
 	mux := http.NewServeMux()
+	stage := a.tmpl.Resources[a.tmpl.ofType("AWS::ApiGatewayV2::Stage")[0]].Properties
 	for _, id := range a.tmpl.ofType("AWS::ApiGatewayV2::Route") {
 		p := a.tmpl.Resources[id].Properties
 		method, path, _ := strings.Cut(a.text(p["RouteKey"]), " ")
@@ -92,11 +104,8 @@ func (a *account) front() http.Handler {
 			a.t.Fatalf("the front does not support the route %s %s, only ANY with a path or with {proxy+}", method, path)
 		}
 		f := a.functions[target[strings.LastIndex(target, "-")+1:]]
-		mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) {
-			e := f.acquire(a.t)
-			defer f.release(e)
-			runtimetest.Front(a.t, e).ServeHTTP(w, r)
-		})
+		limits := as[struct{ ThrottlingRateLimit, ThrottlingBurstLimit float64 }](a.resolver, stage["RouteSettings"].(map[string]any)[a.text(p["RouteKey"])].(map[string]any))
+		mux.Handle(prefix, runtimetest.Throttle(runtimetest.Front(a.t, environment{a.t, f}), limits.ThrottlingRateLimit, int(limits.ThrottlingBurstLimit)))
 	}
 	return mux
 }

@@ -29,7 +29,7 @@ func BenchmarkColdStart(b *testing.B) {
 				cmd := function(b, f.name)
 				cmd.Env = c.environ(f.cfg)
 				start := time.Now()
-				started := runtimetest.Start(b, cmd)
+				started := runtimetest.Start(b, cmd, runtimetest.Timeout)
 				select {
 				case <-started.Ready():
 				case <-started.Exited():

@@ -164,7 +164,7 @@ func (c *cloud) start(name string, cfg any) *runtimetest.Function {
 	c.t.Helper()
 	cmd := function(c.t, name)
 	cmd.Env = c.environ(cfg)
-	return runtimetest.Start(c.t, cmd)
+	return runtimetest.Start(c.t, cmd, runtimetest.Timeout)
 }
 
 func (c *cloud) controlAPI() *config.ControlAPI {
@@ -458,7 +458,7 @@ func TestFailedStartNamesTheVariable(t *testing.T) {
 	} {
 		cmd := function(t, "dispatch")
 		cmd.Env = append(test.environ, "AWS_REGION=eu-central-1")
-		f := runtimetest.Start(t, cmd)
+		f := runtimetest.Start(t, cmd, runtimetest.Timeout)
 		if _, err := f.Invoke(t.Context(), nil); !errors.Is(err, runtimetest.ErrExited) {
 			t.Errorf("%s: %v", test.name, err)
 		}

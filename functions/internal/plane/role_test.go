@@ -55,9 +55,9 @@ func TestRoleProofOpensOneSession(t *testing.T) {
 	authority, proxy := hosts.Serve(t, map[string]http.Handler{stsHost: sts})
 	cmd := function(t, "sessionapi")
 	cmd.Env = append(c.environ(c.sessionAPI()), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
-	agent := must(client.New(front(t, runtimetest.Start(t, cmd)), "", client.Options{Retries: -1}))(t)
+	agent := must(client.New(front(t, runtimetest.Start(t, cmd, runtimetest.Timeout)), "", client.Options{Retries: -1}))(t)
 	creds := sts.AssumeRole("aws", "123456789012", "acme-runner", ownRoleID, "task-1")
-	another := must(client.New(front(t, runtimetest.Start(t, again(cmd))), "", client.Options{Retries: -1}))(t)
+	another := must(client.New(front(t, runtimetest.Start(t, again(cmd), runtimetest.Timeout)), "", client.Options{Retries: -1}))(t)
 	request := func(audience string, at time.Time) wire.SessionRequest {
 		ch := must(agent.Challenge(ctx))(t)
 		e, _ := awsiam.EndpointOf("eu-central-1", false)

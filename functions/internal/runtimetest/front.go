@@ -1,8 +1,10 @@
 package runtimetest
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -11,21 +13,42 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/oklog/ulid/v2"
+	limiter "golang.org/x/time/rate"
 )
 
+// The quotas of API Gateway for HTTP APIs. None of them can be raised.
+const (
+	MaxBody         = 10 << 20         // bytes of a body
+	MaxHeaders      = 10_240           // bytes of the request line and the headers together
+	IntegrationTime = 30 * time.Second // the longest time of an integration
+)
+
+// Invoker invokes a function: one environment, or all of them.
+type Invoker interface {
+	Invoke(ctx context.Context, event any) ([]byte, error)
+}
+
 // Front serves HTTP as API Gateway's HTTP API does: each request invokes f with an event of payload
-// version 2.0. The path of the event is decoded, as in API Gateway.
-func Front(t testing.TB, f *Function) http.Handler {
+// version 2.0. The path of the event is decoded, as in API Gateway. It enforces the quotas of API
+// Gateway and Lambda with their answers. Programs decide on the status of such an answer.
+func Front(t testing.TB, f Invoker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
+		if headerSize(r) > MaxHeaders {
+			gateway(w, http.StatusRequestHeaderFieldsTooLarge)
+			return
+		}
+		body, err := io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
 		if err != nil {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		out, err := f.Invoke(r.Context(), Event(r, body))
-		if r.Context().Err() != nil {
+		if len(body) > MaxBody {
+			gateway(w, http.StatusRequestEntityTooLarge)
 			return
 		}
+		ctx, cancel := context.WithTimeout(r.Context(), IntegrationTime)
+		defer cancel()
+		out, err := f.Invoke(ctx, Event(r, body))
 		var answer events.APIGatewayV2HTTPResponse
 		if err == nil {
 			err = json.Unmarshal(out, &answer)
@@ -34,17 +57,58 @@ func Front(t testing.TB, f *Function) http.Handler {
 		if err == nil && answer.IsBase64Encoded {
 			payload, err = base64.StdEncoding.DecodeString(answer.Body)
 		}
-		if err != nil {
+		failure, failed := errors.AsType[*Failure](err)
+		switch {
+		case r.Context().Err() != nil: // the client is gone
+		case errors.Is(err, ErrPayload):
+			gateway(w, http.StatusRequestEntityTooLarge)
+		case ctx.Err() != nil:
+			gateway(w, http.StatusServiceUnavailable)
+		case failed && (failure.Type == ResponseTooLarge || failure.Type == TimedOut):
+			t.Logf("%s %s: %v", r.Method, r.URL.Path, err)
+			gateway(w, http.StatusInternalServerError)
+		case err != nil:
 			t.Errorf("%s %s: the function failed: %v", r.Method, r.URL, err)
-			w.WriteHeader(http.StatusInternalServerError) // as API Gateway answers for it
+			gateway(w, http.StatusInternalServerError)
+		default:
+			for name, value := range answer.Headers {
+				w.Header().Set(name, value)
+			}
+			w.WriteHeader(answer.StatusCode)
+			_, _ = w.Write(payload) // the client may be gone
+		}
+	})
+}
+
+// Throttle passes on as many requests as the settings of a route permit, and answers the others as
+// API Gateway does. rate is in requests a second; burst is the number of requests at once.
+func Throttle(next http.Handler, rate float64, burst int) http.Handler {
+	bucket := limiter.NewLimiter(limiter.Limit(rate), burst)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !bucket.Allow() {
+			gateway(w, http.StatusTooManyRequests)
 			return
 		}
-		for name, value := range answer.Headers {
-			w.Header().Set(name, value)
-		}
-		w.WriteHeader(answer.StatusCode)
-		_, _ = w.Write(payload) // the client may be gone
+		next.ServeHTTP(w, r)
 	})
+}
+
+// gateway answers as API Gateway does without the function's answer.
+func gateway(w http.ResponseWriter, status int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Apigw-Requestid", ulid.Make().String())
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": http.StatusText(status)}) // the client may be gone
+}
+
+func headerSize(r *http.Request) int {
+	size := len(r.Method) + len(r.URL.RequestURI()) + len("  HTTP/1.1")
+	for name, values := range r.Header {
+		for _, v := range values {
+			size += len(name) + len(v)
+		}
+	}
+	return size
 }
 
 // Event returns the event that API Gateway makes of the request with this body.

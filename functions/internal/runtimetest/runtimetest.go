@@ -21,8 +21,21 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Timeout is the longest time of an invocation; the function gets it as its deadline.
+// Timeout is the timeout of the functions that serve HTTP.
 const Timeout = 29 * time.Second
+
+// MaxPayload is the largest event and the largest answer of a synchronous invocation, in bytes of
+// JSON. Lambda's documentation calls it 6 MB.
+const MaxPayload = 6_291_556
+
+// ErrPayload reports that an event is larger than MaxPayload. Lambda does not invoke the function.
+var ErrPayload = errors.New("RequestEntityTooLargeException: the event is larger than 6291556 bytes")
+
+// The types of a Failure that Lambda itself reports.
+const (
+	ResponseTooLarge = "Function.ResponseSizeTooLarge"
+	TimedOut         = "Sandbox.Timedout"
+)
 
 // Failure is the error with which the function answered an invocation.
 type Failure struct {
@@ -39,6 +52,8 @@ type Function struct {
 	ready  chan struct{} // closed by the first request for an invocation
 	once   sync.Once
 	exited chan struct{}
+	kill   func()
+	limit  time.Duration
 	mu     sync.Mutex
 	open   map[string]*invocation
 	output *output
@@ -56,10 +71,12 @@ type answer struct {
 }
 
 // Start starts the command and adds the runtime API to its environment. The process ends with the
-// test.
-func Start(t testing.TB, cmd *exec.Cmd) *Function {
+// test. limit is the function's timeout: the function gets it as the deadline of an invocation, and
+// its process ends at the deadline.
+func Start(t testing.TB, cmd *exec.Cmd, limit time.Duration) *Function {
 	t.Helper()
-	f := &Function{next: make(chan *invocation), ready: make(chan struct{}), exited: make(chan struct{}), open: map[string]*invocation{}, output: &output{}}
+	f := &Function{next: make(chan *invocation), ready: make(chan struct{}), exited: make(chan struct{}), open: map[string]*invocation{}, output: &output{},
+		limit: limit, kill: func() { _ = cmd.Process.Kill() }} // it may have ended already
 	ctx, cancel := context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	const prefix = "/2018-06-01/runtime/"
@@ -78,7 +95,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Function {
 		close(f.exited)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended already
+		f.kill()
 		<-f.exited
 		cancel()
 		server.CloseClientConnections()
@@ -101,7 +118,7 @@ func (f *Function) serveNext(ctx context.Context, w http.ResponseWriter, r *http
 		f.mu.Unlock()
 		h := w.Header()
 		h.Set("Lambda-Runtime-Aws-Request-Id", inv.id)
-		h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(time.Now().Add(Timeout).UnixMilli(), 10))
+		h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(time.Now().Add(f.limit).UnixMilli(), 10))
 		h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:123456789012:function:test")
 		h.Set("Lambda-Runtime-Trace-Id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700")
 		h.Set("Content-Type", "application/json")
@@ -121,7 +138,13 @@ func (f *Function) take(t testing.TB, w http.ResponseWriter, r *http.Request, fa
 		return
 	}
 	a := answer{body: body}
-	if failed {
+	switch {
+	case len(body) > MaxPayload:
+		inv.answer <- answer{err: &Failure{Type: ResponseTooLarge,
+			Message: fmt.Sprintf("Response payload size exceeded maximum allowed payload size (%d bytes).", MaxPayload)}}
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		return
+	case failed:
 		failure := &Failure{}
 		if err := json.Unmarshal(body, failure); err != nil {
 			t.Errorf("the function reported an error that is not JSON: %s", body)
@@ -136,11 +159,18 @@ func (f *Function) take(t testing.TB, w http.ResponseWriter, r *http.Request, fa
 var ErrExited = errors.New("the function's process has ended")
 
 // Invoke passes the event to the function as JSON and returns its answer. The error is a *Failure
-// if the function answered with an error, and ErrExited if its process ended.
+// if the function answered with an error or Lambda ended the invocation, ErrPayload if the event is too
+// large, and ErrExited if the function's process ended.
 func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
-	body, err := json.Marshal(event)
-	if err != nil {
+	var encoded bytes.Buffer
+	e := json.NewEncoder(&encoded)
+	e.SetEscapeHTML(false) // as AWS encodes it; the size counts
+	if err := e.Encode(event); err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	body := bytes.TrimSuffix(encoded.Bytes(), []byte("\n"))
+	if len(body) > MaxPayload {
+		return nil, ErrPayload
 	}
 	inv := &invocation{id: ulid.Make().String(), event: body, answer: make(chan answer, 1)}
 	select {
@@ -150,9 +180,14 @@ func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	deadline := time.NewTimer(f.limit)
+	defer deadline.Stop()
 	select {
 	case a := <-inv.answer:
 		return a.body, a.err
+	case <-deadline.C:
+		f.kill() // Lambda starts another environment for the next invocation
+		return nil, &Failure{Type: TimedOut, Message: fmt.Sprintf("Task timed out after %.2f seconds", f.limit.Seconds())}
 	case <-f.exited:
 		return nil, ErrExited
 	case <-ctx.Done():

@@ -11,6 +11,7 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -34,6 +35,7 @@ type Options struct {
 	Version   string            // of the control plane
 	IDs       fairlead.IDSource // makes the ids of requests that have none
 	Logger    *slog.Logger
+	MaxBody   int      // the largest body that the component in front of this server accepts, in bytes: steps stage larger ones in parts; 0: every body
 	Callers   *Callers // limits callers, across all handlers; nil: no limits, because a component in front of this server limits callers
 }
 
@@ -115,5 +117,9 @@ func (s *server) route(r wire.Route, add func(huma.API)) {
 		add(humago.New(mux, s.config()))
 		return mux
 	})
-	s.mux.HandleFunc(r.Method+" "+r.Path, func(w http.ResponseWriter, r *http.Request) { serve().ServeHTTP(w, r) })
+	handle := func(w http.ResponseWriter, r *http.Request) { serve().ServeHTTP(w, r) }
+	if slices.Contains(largeAnswers, r.ID) {
+		handle = s.inParts(handle)
+	}
+	s.mux.HandleFunc(r.Method+" "+r.Path, handle)
 }

@@ -79,7 +79,7 @@ func (c *cast) path(path, scheme string) string {
 		install = string(c.running.spec.Install)
 	}
 	return strings.NewReplacer("{app}", "shop", "{install}", install, "{component}", c.running.claim.Component, "{deployment}", c.deployment,
-		"{job}", job, "{runner}", "local", "{warm}", c.warm.ID).Replace(path)
+		"{job}", job, "{runner}", "local", "{warm}", c.warm.ID, "{digest}", strings.Repeat("0", 64), "{part}", "0").Replace(path)
 }
 
 // token returns the right token of the security scheme, in the form that send accepts.

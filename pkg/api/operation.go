@@ -151,12 +151,22 @@ func (s *server) takeBody(limit int64, timeout time.Duration) func(huma.Context,
 			refuse(ctx, p)
 			return
 		}
-		data, p := readWhole(ctx.BodyReader(), ctx.SetReadDeadline, limit, timeout, id)
-		if p != nil {
-			refuse(ctx, p)
+		data, done, staged, err := s.staged(ctx.Context(), callerOf(ctx.Context()).holder, ctx.Header, limit)
+		if err != nil {
+			refuse(ctx, s.fail(ctx.Context(), ctx.Operation().OperationID, err))
 			return
 		}
+		if !staged {
+			var p *problem
+			if data, p = readWhole(ctx.BodyReader(), ctx.SetReadDeadline, limit, timeout, id); p != nil {
+				refuse(ctx, p)
+				return
+			}
+		}
 		next(&withBody{humaContext: ctx, body: bytes.NewReader(data)})
+		if ctx.Status() < http.StatusMultipleChoices {
+			done()
+		}
 	}
 }
 

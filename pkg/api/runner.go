@@ -30,6 +30,7 @@ func (s *server) runnerRoutes() {
 	s.warmRoutes(s.Control)
 	s.stepRoutes(s.Control)
 	s.planRoutes(s.Control)
+	s.partRoutes(s.Control)
 }
 
 func (s *server) identityRoutes(c *control.Control) {
@@ -314,7 +315,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
-			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second)}
+			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
 			if err == nil {
 				out.LogEveryMS = int(c.LogEvery(ctx, h) / time.Millisecond)
 				// An error must not keep the job from starting: without direct
@@ -375,7 +376,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		Body wire.FinishRequest
 	}
 	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs + 2<<20, read: 2 * time.Minute,
-		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge})},
+		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge, fairlead.CodeBodyNotStaged})},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
 		})
@@ -412,7 +413,7 @@ func (s *server) planRoutes(c *control.Control) {
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
 	register(s, op{Route: wire.PutPlan, auth: leaseToken, tag: "Plans", summary: "Store the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute,
-		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanTooLarge})},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanTooLarge, fairlead.CodeBodyNotStaged})},
 		func(ctx context.Context, in *put) (*struct{}, error) {
 			return nil, c.PutPlan(ctx, callerOf(ctx).holder, in.RawBody)
 		})

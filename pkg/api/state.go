@@ -25,7 +25,7 @@ import (
 // routes nevertheless.
 func (s *server) stateRoutes() {
 	s.stateRoute(wire.GetState, "Get the current state; 204 when there is none", nil, 0, s.getState)
-	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", slices.Concat(writesState, codes{fairlead.CodeStateTooLarge, fairlead.CodeStateDigestMismatch}), control.MaxState, s.putState)
+	s.stateRoute(wire.PutState, "Store a new state; the lock must be held", slices.Concat(writesState, codes{fairlead.CodeStateTooLarge, fairlead.CodeStateDigestMismatch, fairlead.CodeBodyNotStaged}), control.MaxState, s.putState)
 	s.stateRoute(wire.DeleteState, "Remove the state; the lock must be held", writesState, 0, s.deleteState)
 	s.stateRoute(wire.LockState, "Take the lock; 423 with the holder's lock info when it is taken", codes{fairlead.CodeStateLocked, fairlead.CodeInvalidLock}, maxLockInfo, s.lockState)
 	s.stateRoute(wire.UnlockStateJob, "Release the lock", codes{fairlead.CodeStateLocked, fairlead.CodeInvalidLock}, maxLockInfo, s.unlockState)
@@ -43,7 +43,7 @@ type stateHandler func(ctx context.Context, w http.ResponseWriter, r *http.Reque
 // the route has no body.
 func (s *server) stateRoute(route wire.Route, summary string, problems codes, body int64, fn stateHandler) {
 	s.routes = append(s.routes, func(a huma.API) { documentState(a, route, summary, problems, body) })
-	s.mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+	handle := func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		_, password, _ := r.BasicAuth()
 		h, err := s.Control.AuthenticateJob(password, identity.Lease, "")
@@ -73,7 +73,11 @@ func (s *server) stateRoute(route wire.Route, summary string, problems codes, bo
 			w.Header()["Www-Authenticate"] = challenge("Basic")["Www-Authenticate"]
 		}
 		writeProblem(w, p)
-	})
+	}
+	if slices.Contains(largeAnswers, route.ID) {
+		handle = s.inParts(handle)
+	}
+	s.mux.HandleFunc(route.Method+" "+route.Path, handle)
 }
 
 func documentState(a huma.API, route wire.Route, summary string, problems codes, body int64) {
@@ -136,7 +140,10 @@ func (s *server) getState(ctx context.Context, w http.ResponseWriter, _ *http.Re
 }
 
 func (s *server) putState(ctx context.Context, w http.ResponseWriter, r *http.Request, h control.Holder, install, component string) error {
-	data, err := readBody(w, r, control.MaxState, 2*time.Minute)
+	data, done, staged, err := s.staged(ctx, h, r.Header.Get, control.MaxState)
+	if err == nil && !staged {
+		data, err = readBody(w, r, control.MaxState, 2*time.Minute)
+	}
 	if err != nil {
 		return err
 	}
@@ -149,7 +156,11 @@ func (s *server) putState(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if len(data) == 0 {
 		return coded(fairlead.CodeMalformedRequest, "a state is not empty", requestID(ctx))
 	}
-	return s.Control.PutState(ctx, h, install, component, r.URL.Query().Get("ID"), data)
+	if err := s.Control.PutState(ctx, h, install, component, r.URL.Query().Get("ID"), data); err != nil {
+		return err
+	}
+	done()
+	return nil
 }
 
 func (s *server) deleteState(ctx context.Context, _ http.ResponseWriter, _ *http.Request, h control.Holder, install, component string) error {

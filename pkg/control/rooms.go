@@ -64,6 +64,7 @@ type (
 	Version        = catalog.Version
 
 	LockedError = state.LockedError
+	Staged      = state.Staged
 	PushedState = state.PushedState
 
 	AheadRequest     = execution.AheadRequest

@@ -12,12 +12,14 @@ func (c Code) Reason() Reason { return Reason(c) }
 // docs/reference/problems.md is generated from it.
 const (
 	CodeAgentNotFound          Code = "agent-not-found"
+	CodeAnswerTooLarge         Code = "answer-too-large"
 	CodeAppNameMismatch        Code = "app-name-mismatch"
 	CodeAppNotFound            Code = "app-not-found"
 	CodeArtifactMissing        Code = "artifact-missing"
 	CodeArtifactUnknown        Code = "artifact-unknown"
 	CodeAWSIdentityUnavailable Code = "aws-identity-unavailable"
 	CodeBadCursor              Code = "bad-cursor"
+	CodeBodyNotStaged          Code = "body-not-staged"
 	CodeBodyTooLarge           Code = "body-too-large"
 	CodeBoundRunnerGone        Code = "bound-runner-gone"
 	CodeBrokenRule             Code = "broken-rule"

@@ -62,6 +62,9 @@ type Options struct {
 	// the default of package control.
 	Parallelism int
 
+	// MaxBody is the largest body that the plane's front end accepts, in bytes; 0: every body.
+	MaxBody int
+
 	Stack bool // the runner is in a stack of the install ins_1, whose external id is ExternalID
 
 	// STS is the transport to AWS STS. With it the runner's identity is the role Role, and agents reach the control
@@ -163,7 +166,7 @@ func New(t testing.TB, o Options) *Plane {
 		}
 		audiences = append(audiences, host)
 	}
-	h := p.handler(api.Options{Audiences: audiences, Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger,
+	h := p.handler(api.Options{Audiences: audiences, Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger, MaxBody: o.MaxBody,
 		Keys: []wire.VerificationKey{{ID: events.KeyID(p.signer.Public()), PublicKey: p.signer.Public()}}})
 	handler.Store(&h)
 	if p.API, err = client.New(p.URL(), p.token, client.Options{Retries: -1}); err != nil {

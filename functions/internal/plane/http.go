@@ -2,7 +2,9 @@ package plane
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/awslabs/aws-lambda-go-api-proxy/httpadapter"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // answerWithin is the margin before a function's deadline at which it ends its waits. If a long
@@ -35,20 +38,50 @@ func HTTP(h http.Handler, logger *slog.Logger) func(context.Context, events.APIG
 		defer cancel()
 		answer, err := adapter.ProxyWithContext(ctx, e)
 		if err == nil {
-			return answer, nil
+			return fitting(answer), nil
 		}
 		// The adapter fails on an invalid path, method or base64 body. That is the caller's
 		// mistake, not a failure of the function.
 		logger.Warn("a request could not be read", "request", e.RequestContext.RequestID, "error", err)
-		return malformed()
+		return malformed(), nil
 	}
 }
 
-func malformed() (events.APIGatewayV2HTTPResponse, error) {
-	body, err := json.Marshal(wire.Problem{Type: wire.ProblemType + "malformed-request", Title: http.StatusText(http.StatusBadRequest),
-		Status: http.StatusBadRequest, Detail: "the request's method, path or body cannot be read"})
-	return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusBadRequest, Body: string(body),
-		Headers: map[string]string{"Content-Type": "application/problem+json"}}, err
+// The limits of API Gateway and Lambda. An event and an answer have at most 6 MB of JSON. A binary body becomes
+// base64, a third longer. The body of a JSON request becomes a JSON text, in which each quotation mark and each
+// backslash has two bytes, so such a body can double.
+const (
+	// maxBody is the largest body that fits in each of these forms, in bytes.
+	maxBody = 2 << 20
+	// maxAnswer is the largest body of an answer, in bytes.
+	maxAnswer = 4_600_000
+)
+
+// fitting returns the answer in a form that Lambda accepts. The adapter returns a text as it is, and JSON escapes
+// "<", ">", "&" and control characters with six bytes each. In base64 the size depends only on the length.
+func fitting(a events.APIGatewayV2HTTPResponse) events.APIGatewayV2HTTPResponse {
+	size := len(a.Body)
+	if a.IsBase64Encoded {
+		size = base64.StdEncoding.DecodedLen(size)
+	}
+	switch {
+	case size > maxAnswer:
+		return problem(http.StatusRequestEntityTooLarge, fairlead.CodeAnswerTooLarge,
+			fmt.Sprintf("the answer has %d bytes: AWS Lambda accepts about %d", size, maxAnswer))
+	case size > maxAnswer/6 && !a.IsBase64Encoded:
+		a.Body, a.IsBase64Encoded = base64.StdEncoding.EncodeToString([]byte(a.Body)), true
+	}
+	return a
+}
+
+func malformed() events.APIGatewayV2HTTPResponse {
+	return problem(http.StatusBadRequest, fairlead.CodeMalformedRequest, "the request's method, path or body cannot be read")
+}
+
+// problem returns an answer of this package, in the form of the APIs' problems.
+func problem(status int, code fairlead.Code, detail string) events.APIGatewayV2HTTPResponse {
+	body, _ := json.Marshal(wire.Problem{Type: wire.ProblemType + string(code), Title: http.StatusText(status), Status: status, Detail: detail}) // it has only texts and a number
+	return events.APIGatewayV2HTTPResponse{StatusCode: status, Body: string(body), Headers: map[string]string{"Content-Type": "application/problem+json"}}
 }
 
 // withStatus sets status 200 on each response without a status. net/http sends 200 when a handler

@@ -35,7 +35,7 @@ func withOperator(c *control.Control, url string, h func(context.Context, lambda
 		}
 		var e lambdaevents.APIGatewayV2HTTPRequest
 		if err := json.Unmarshal(raw, &e); err != nil {
-			return malformed()
+			return malformed(), nil
 		}
 		return h(ctx, e)
 	}

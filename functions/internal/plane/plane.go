@@ -203,7 +203,7 @@ func API(c *control.Control, spare ed25519.PublicKey, address string, others ...
 	if c.Artifacts != nil {
 		registry = c.Artifacts.Host()
 	}
-	return api.Options{Control: c, Registry: registry, Audiences: audiences, Version: version(), IDs: c.IDs, Logger: c.Logger,
+	return api.Options{Control: c, Registry: registry, Audiences: audiences, Version: version(), IDs: c.IDs, Logger: c.Logger, MaxBody: maxBody,
 		Keys: keys}, nil
 }
 

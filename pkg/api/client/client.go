@@ -4,6 +4,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +65,7 @@ type Client struct {
 	token string
 	agent string
 	http  *retryablehttp.Client
+	most  int64 // see WithMaxBody
 }
 
 // New returns a client of the control plane at baseURL.
@@ -186,6 +189,17 @@ func (c *Client) WithToken(token string) *Client {
 	return &d
 }
 
+// WithMaxBody returns a copy of the client that stages each body of more than n bytes in parts before the
+// request. If n is 0, it stages none. The client's token must be a lease token.
+func (c *Client) WithMaxBody(n int64) *Client {
+	d := *c
+	d.most = n
+	return &d
+}
+
+// MaxBody returns the largest body that the client sends as a whole, in bytes; 0: every body.
+func (c *Client) MaxBody() int64 { return c.most }
+
 // URL returns the control plane's URL.
 func (c *Client) URL() string { return c.base.String() }
 
@@ -271,11 +285,12 @@ type call struct {
 	route  wire.Route
 	path   map[string]string
 	query  url.Values
-	in     any               // sent as JSON unless raw is set
+	in     any               // encoded as JSON into raw
 	raw    []byte            // sent unchanged
 	key    string            // idempotency key; "": none
 	header map[string]string // further headers
 	once   bool              // not repeated if the server may have executed it
+	kind   string            // content type of raw; "": application/octet-stream
 	next   func(string)      // for a page: see ListOptions.next
 	user   string            // user of basic authentication, with the token as password; "": send the token as a bearer token
 }
@@ -299,12 +314,27 @@ func (c *Client) do(ctx context.Context, k call, out any) (bool, error) {
 // send sends the request, with retries, and returns the whole body of the answer: nil
 // if the answer is 204.
 func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
+	res, body, err := c.whole(ctx, k)
+	switch {
+	case err != nil:
+		return nil, err
+	case res.StatusCode >= 300:
+		return nil, problem(k.route.ID, res, body)
+	case res.StatusCode == http.StatusNoContent:
+		return nil, nil
+	}
+	return body, nil
+}
+
+// exchange sends the request, with retries, and returns the answer and its body. The body of the
+// *http.Response is closed.
+func (c *Client) exchange(ctx context.Context, k call) (*http.Response, []byte, error) {
 	if k.once {
 		ctx = context.WithValue(ctx, once{}, true)
 	}
 	req, err := c.request(ctx, k)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", k.route.ID, err)
+		return nil, nil, fmt.Errorf("%s: %w", k.route.ID, err)
 	}
 	var body []byte
 	var tooLarge bool
@@ -333,23 +363,17 @@ func (c *Client) send(ctx context.Context, k call) ([]byte, error) {
 			res.Body.Close()
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err
 		}
-		return nil, &UnreachableError{URL: c.base.String(), Err: err}
+		return nil, nil, &UnreachableError{URL: c.base.String(), Err: err}
 	}
 	if tooLarge || int64(len(body)) > limit(k.route) {
-		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", k.route.ID, limit(k.route))
+		return nil, nil, fmt.Errorf("%s: the answer is larger than %d bytes", k.route.ID, limit(k.route))
 	}
-	switch {
-	case res.StatusCode >= 300:
-		return nil, problem(k.route.ID, res, body)
-	case res.StatusCode == http.StatusNoContent:
-		return nil, nil
-	}
-	return body, nil
+	return res, body, nil
 }
 
 func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, error) {
@@ -364,14 +388,7 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 	if len(k.query) > 0 {
 		u += "?" + k.query.Encode()
 	}
-	payload, contentType := k.raw, "application/octet-stream"
-	if k.in != nil {
-		b, err := json.Marshal(k.in)
-		if err != nil {
-			return nil, fmt.Errorf("encode the request: %w", err)
-		}
-		payload, contentType = b, "application/json"
-	}
+	payload := k.raw
 	var rd any
 	if payload != nil {
 		rd = bytes.NewReader(payload)
@@ -381,10 +398,13 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 		return nil, err
 	}
 	if payload != nil {
-		req.Header.Set("Content-Type", contentType)
+		req.Header.Set("Content-Type", cmp.Or(k.kind, "application/octet-stream"))
 	}
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set(wire.HeaderProtocol, wire.Protocol)
+	if slices.Contains(largeAnswers, k.route.ID) {
+		req.Header.Set(wire.HeaderAcceptParts, "1")
+	}
 	switch {
 	case k.user != "":
 		req.SetBasicAuth(k.user, c.token)
@@ -404,7 +424,7 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 
 // problem returns the error for an answer with an error status. Its status is that of
 // the status line, not the status in the body.
-func problem(operation string, res *http.Response, body []byte) error {
+func problem(operation string, res *http.Response, body []byte) *Error {
 	e := &Error{Operation: operation, RetryAfter: retryAfter(res)}
 	mt, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if mt != "application/problem+json" || json.Unmarshal(body, &e.Problem) != nil {

@@ -31,6 +31,8 @@ var (
 	RenewLogAccess   = Route{"renew-log-access", "POST", "/runner/v1/jobs/{job}/log-access"}
 	GetPullLogin     = Route{"create-pull-login", "POST", "/runner/v1/jobs/{job}/pull-login"}
 	FinishJob        = Route{"finish-job", "POST", "/runner/v1/jobs/{job}/finish"}
+	StagePart        = Route{"stage-part", "PUT", "/runner/v1/jobs/{job}/parts/{digest}/{part}"}
+	GetPart          = Route{"get-part", "GET", "/runner/v1/jobs/{job}/parts/{digest}/{part}"}
 	PutPlan          = Route{"put-plan", "PUT", "/runner/v1/jobs/{job}/plan"}
 	GetPlan          = Route{"get-plan", "GET", "/runner/v1/jobs/{job}/plan"}
 	GetState         = Route{"get-state", "GET", "/runner/v1/state/{install}/{component}"}
@@ -362,6 +364,7 @@ type Started struct {
 	LeaseToken   string          `json:"lease_token"`
 	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
 	LogEveryMS   int             `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
+	MaxBody      int64           `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. The step sends a larger body in parts; absent: it accepts every body"`
 	Log          *LogAccess      `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
 	Cancel       *CancelMarker   `json:"cancel,omitempty" doc:"Where the step looks for a cancelation between two renewals; absent if the answer to a renewal waits for one"`
 }

@@ -16,6 +16,13 @@ const (
 	HeaderIdempotencyKey = "Idempotency-Key" // in requests that create something
 	HeaderProtocol       = "Fairlead-Protocol"
 	HeaderSpecFields     = "Fairlead-Spec-Fields" // the optional fields of a job spec that a step knows, separated by commas
+
+	// A body that is too large for one message is staged in parts. The request or answer has no body then,
+	// and these headers.
+	HeaderBodyDigest = "Fairlead-Body-Digest" // SHA-256 of the whole body, in hex
+	HeaderBodySize   = "Fairlead-Body-Size"   // bytes of the whole body
+
+	HeaderAcceptParts = "Fairlead-Accept-Parts" // "1": the client gets the body of an answer in parts if it is too large
 )
 
 // Protocol is the version of the runner protocol in this code.

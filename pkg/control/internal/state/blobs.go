@@ -91,6 +91,10 @@ func blobMade(key string) (time.Time, bool) {
 	if strings.HasPrefix(key, catalog.ValuesPrefix) {
 		return fairlead.TimeOf(path.Base(key))
 	}
+	if of, ok := strings.CutPrefix(key, stagedPrefix); ok {
+		id, _, _ := strings.Cut(of, "/") // earlier than the part, which is named while its attempt can commit it
+		return fairlead.TimeOf(id)
+	}
 	if !strings.HasPrefix(key, statesPrefix) {
 		return time.Time{}, false
 	}
@@ -103,6 +107,8 @@ func (st *States) blobNamed(ctx context.Context, key string, heads map[string]st
 	case strings.HasPrefix(key, plansPrefix):
 		id, digest, _ := strings.Cut(strings.TrimPrefix(key, plansPrefix), "/")
 		return st.planNamed(ctx, fairlead.JobID(id), digest)
+	case strings.HasPrefix(key, stagedPrefix):
+		return st.partNamed(ctx, key)
 	case strings.HasPrefix(key, catalog.ValuesPrefix):
 		parts := strings.Split(strings.TrimPrefix(key, catalog.ValuesPrefix), "/")
 		if len(parts) != 3 {

@@ -1,0 +1,157 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+)
+
+// largeAnswers are the routes whose answers can come in parts.
+var largeAnswers = []string{wire.GetState.ID, wire.GetPlan.ID, wire.StartJob.ID}
+
+// restages limits how often the client sends all parts of a body or repeats a request for an answer, if the control
+// plane does not have the parts any more.
+const restages = 3
+
+// codeNotStaged is the code of the problem that the control plane does not have the parts of a body.
+const codeNotStaged = "body-not-staged"
+
+// whole sends the request and returns the answer with its whole body. It stages a large body of the request before,
+// and gets a large body of the answer after.
+func (c *Client) whole(ctx context.Context, k call) (*http.Response, []byte, error) {
+	if k.in != nil {
+		data, err := json.Marshal(k.in)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: encode the request: %w", k.route.ID, err)
+		}
+		k.raw, k.kind = data, "application/json"
+	}
+	for try := 1; ; try++ {
+		res, body, parts, err := c.inParts(ctx, k)
+		lost := HasCode(err, codeNotStaged) || err == nil && res.StatusCode >= 300 && HasCode(problem(k.route.ID, res, body), codeNotStaged)
+		if !parts || !lost || try == restages {
+			return res, body, err
+		}
+	}
+}
+
+// inParts is one try of whole. parts reports whether one of the bodies was in parts.
+func (c *Client) inParts(ctx context.Context, k call) (res *http.Response, body []byte, parts bool, err error) {
+	if c.most > 0 && int64(len(k.raw)) > c.most && k.route.ID != wire.StagePart.ID {
+		header, err := c.stage(ctx, k.job(), k.raw)
+		if err != nil {
+			return nil, nil, true, err
+		}
+		maps.Copy(header, k.header)
+		k.raw, k.header, parts = []byte{}, header, true
+	}
+	res, body, err = c.exchange(ctx, k)
+	if err != nil || res.StatusCode != http.StatusOK || res.Header.Get(wire.HeaderBodyDigest) == "" {
+		return res, body, parts, err
+	}
+	body, err = c.parts(ctx, k, res.Header)
+	return res, body, true, err
+}
+
+// job returns the job whose attempt sends the request.
+func (k call) job() string { return cmp.Or(k.path["job"], k.user) }
+
+// StagePart stores a part of a body of size bytes, whose SHA-256 is digest, in hex. Parts count from 0.
+func (c *Client) StagePart(ctx context.Context, job, digest string, part int, size int64, data []byte) error {
+	_, err := c.do(ctx, call{route: wire.StagePart, path: vars{"job": job, "digest": digest, "part": strconv.Itoa(part)},
+		query: url.Values{"size": {strconv.FormatInt(size, 10)}}, raw: data}, nil)
+	return err
+}
+
+// GetPart returns a part of an answer.
+func (c *Client) GetPart(ctx context.Context, job, digest string, part int) ([]byte, error) {
+	return c.send(ctx, call{route: wire.GetPart, path: vars{"job": job, "digest": digest, "part": strconv.Itoa(part)}})
+}
+
+// stage sends data in parts and returns the headers that name it.
+func (c *Client) stage(ctx context.Context, job string, data []byte) (map[string]string, error) {
+	digest := fmt.Sprintf("%x", sha256.Sum256(data))
+	part := 0
+	for b := range slices.Chunk(data, int(c.most)) {
+		if err := c.StagePart(ctx, job, digest, part, int64(len(data)), b); err != nil {
+			return nil, err
+		}
+		part++
+	}
+	return map[string]string{wire.HeaderBodyDigest: digest, wire.HeaderBodySize: strconv.Itoa(len(data))}, nil
+}
+
+// parts gets the body that the headers of an answer name.
+func (c *Client) parts(ctx context.Context, k call, header http.Header) ([]byte, error) {
+	digest := header.Get(wire.HeaderBodyDigest)
+	size, err := strconv.ParseInt(header.Get(wire.HeaderBodySize), 10, 64)
+	if err != nil || size < 0 || size > limit(k.route) {
+		return nil, fmt.Errorf("%s: the answer's body of %q bytes is invalid or larger than %d bytes", k.route.ID, header.Get(wire.HeaderBodySize), limit(k.route))
+	}
+	var data bytes.Buffer
+	data.Grow(int(size))
+	for part := 0; int64(data.Len()) < size; part++ {
+		b, err := c.GetPart(ctx, k.job(), digest, part)
+		if err != nil {
+			return nil, err
+		}
+		if len(b) == 0 || int64(data.Len()+len(b)) > size {
+			return nil, fmt.Errorf("%s: the parts of the answer have another size than it", k.route.ID)
+		}
+		data.Write(b)
+	}
+	if fmt.Sprintf("%x", sha256.Sum256(data.Bytes())) != digest {
+		return nil, fmt.Errorf("%s: the parts of the answer have another digest than it", k.route.ID)
+	}
+	return data.Bytes(), nil
+}
+
+// StateAnswer is an answer of the routes of Terraform's http backend, which a tool understands.
+type StateAnswer struct {
+	Status int
+	Kind   string // Content-Type
+	Body   []byte
+
+	problem error
+}
+
+// Problem returns the *Error of an answer with an error status, or nil.
+func (a StateAnswer) Problem() error { return a.problem }
+
+// State sends a request of a tool's http backend, whose path is that of the job's state or of its lock, and returns the
+// control plane's answer, whatever its status is. If another server answers with a failure, it returns an *Error. body is the
+// body of r. The client's token must be a lease token.
+func (c *Client) State(r *http.Request, job string, body []byte) (StateAnswer, error) {
+	route := wire.PutState
+	if r.Method == http.MethodGet {
+		route = wire.GetState
+	}
+	route.Method, route.Path = r.Method, r.URL.Path
+	k := call{route: route, query: r.URL.Query(), user: job, kind: r.Header.Get("Content-Type"), header: map[string]string{"Content-MD5": r.Header.Get("Content-MD5")}}
+	if len(body) > 0 {
+		k.raw = body
+	}
+	res, data, err := c.whole(r.Context(), k)
+	if err != nil {
+		return StateAnswer{}, err
+	}
+	a := StateAnswer{Status: res.StatusCode, Kind: res.Header.Get("Content-Type"), Body: data}
+	if res.StatusCode >= 300 && res.StatusCode != http.StatusLocked { // the body of status 423 is the lock info of another job
+		e := problem(route.ID, res, data)
+		if e.Foreign() {
+			return StateAnswer{}, e
+		}
+		a.problem = e
+	}
+	return a, nil
+}

@@ -85,7 +85,7 @@ func (a *execution) run(ctx context.Context, token string) int {
 		a.Log.Error("the control plane returns no job spec for this launch token", "job", a.in.Job, "err", err)
 		return exitOf(err, attempt.ExitNotStarted)
 	}
-	c = c.WithToken(started.LeaseToken)
+	c = c.WithToken(started.LeaseToken).WithMaxBody(started.MaxBody)
 
 	spec, err := events.Verify(ctx, started.Envelope, a.keys(), events.Expect{
 		Runner: a.in.Runner, Install: a.in.Install, InstallID: fairlead.InstallID(a.in.InstallID), Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,

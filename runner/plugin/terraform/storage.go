@@ -76,7 +76,14 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
 			return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
 		}
-		return &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}, nil
+		s := &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}
+		if s.client.MaxBody() > 0 {
+			if s.relay, err = startRelay(s.client, s.job, s.path, j.env.Log); err != nil {
+				return nil, err
+			}
+			j.relays = append(j.relays, s.relay)
+		}
+		return s, nil
 	}
 	plans, err := backendOf(ref, forPlan)
 	return &external{job: j, conf: b, plans: plans}, err
@@ -139,16 +146,21 @@ type remote struct {
 	path   string // path of the state, relative to the control plane's URL
 	job    string
 	ca     string // the CA of the control plane's certificate, in PEM; "": the machine's CAs
+	relay  *relay // nil: the control plane accepts every state in one request, so the tool calls it directly
 }
 
 func (s *remote) backend() backend { return s.conf }
 
 func (*remote) reach() confine.Own { return confine.Own{} }
 
-// env has the address of the state and the credential for it: the lease token of this job. The control plane refuses the
-// token as soon as another attempt owns the job.
+// env has the address of the state and the credential for it: the password of the relay, or the lease token of this job. The
+// control plane refuses the token as soon as another attempt owns the job.
 func (s *remote) env() map[string]string {
-	url := s.client.URL() + s.path
+	base, password := s.client.URL(), s.client.Token()
+	if s.relay != nil {
+		base, password = s.relay.url, s.relay.password
+	}
+	url := base + s.path
 	env := map[string]string{
 		"TF_HTTP_ADDRESS":        url,
 		"TF_HTTP_LOCK_ADDRESS":   url + "/lock",
@@ -156,17 +168,17 @@ func (s *remote) env() map[string]string {
 		"TF_HTTP_LOCK_METHOD":    http.MethodPut,
 		"TF_HTTP_UNLOCK_METHOD":  http.MethodDelete,
 		"TF_HTTP_USERNAME":       s.job,
-		"TF_HTTP_PASSWORD":       s.client.Token(),
+		"TF_HTTP_PASSWORD":       password,
 		"TF_HTTP_RETRY_MAX":      "6", // waits 1, 2, 4, … s: outlasts a restart of the control plane
 		"TF_HTTP_RETRY_WAIT_MIN": "1",
 	}
-	if s.ca != "" {
+	if s.ca != "" && s.relay == nil {
 		env["TF_HTTP_CLIENT_CA_CERTIFICATE_PEM"] = s.ca
 	}
 	return env
 }
 
-// The timeouts of one request. A state has a few MiB at most. planRequestTimeout equals the time that the control plane
+// The timeouts of one request, with its parts. A state of one request has a few MiB at most. planRequestTimeout equals the time that the control plane
 // allows for the upload of a plan.
 const (
 	readRequestTimeout = 30 * time.Second
@@ -188,7 +200,11 @@ func retryRequest[T any](ctx context.Context, try time.Duration, ask func(contex
 }
 
 func (s *remote) readState(ctx context.Context) ([]byte, error) {
-	b, err := retryRequest(ctx, readRequestTimeout, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
+	within := readRequestTimeout
+	if s.relay != nil {
+		within = planRequestTimeout // the state may come in many parts
+	}
+	b, err := retryRequest(ctx, within, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
 	if err != nil {
 		return nil, fmt.Errorf("read the state: %w", err)
 	}

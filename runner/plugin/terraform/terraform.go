@@ -141,6 +141,7 @@ type job struct {
 	needsNothing bool   // the module needs no provider and no child module
 	tmp          string // folder for temporary files outside the workspace; "": none
 
+	relays     []*relay
 	otherPlace access // the storage that the tool used last; nil: the tool used the storage state last
 }
 
@@ -148,9 +149,13 @@ type job struct {
 func (j *job) path(name string) string { return filepath.Join(j.env.Workspace, name) }
 
 // prepare fetches the module and creates the workspace.
-func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*job, error) {
+func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (_ *job, err error) {
 	j := &job{p: p, spec: spec, env: env, root: filepath.Join(env.Workspace, workspace.Source)}
-	var err error
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
 	if j.tool, err = p.findTool(ctx); err != nil {
 		return nil, err
 	}
@@ -178,7 +183,6 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 		return nil, err
 	}
 	if j.run, err = j.newRunner(j.src, j.state, env.Log); err != nil {
-		j.close()
 		return nil, err
 	}
 	return j, nil
@@ -212,6 +216,9 @@ func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 }
 
 func (j *job) close() {
+	for _, r := range j.relays {
+		r.close()
+	}
 	if j.run != nil {
 		j.run.close()
 	}

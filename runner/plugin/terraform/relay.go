@@ -1,0 +1,101 @@
+package terraform
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/api/client"
+)
+
+// maxRelayed is the largest state that a relay reads from the tool, in bytes. The control plane has a lower limit, and its
+// refusal names both sizes.
+const maxRelayed = 128 << 20
+
+// relay serves the tools' http backend on a loopback address, and passes the requests on to the control plane. The tools
+// send a state in one request, whatever its size is. The relay's client sends it in parts if the control plane's front end
+// does not accept it as a whole. The tool gets a password that is valid only at the relay, and not the lease token.
+//
+// A relay ends with its step. If the step is killed, a tool that survives it cannot save its state any more; the agent then
+// keeps the copy that the tool leaves.
+type relay struct {
+	client   *client.Client
+	job      string
+	path     string // of the state
+	password string
+	log      io.Writer // of the job
+	server   *http.Server
+	url      string
+	done     chan struct{} // closed when the server has ended
+}
+
+// startRelay starts a relay of the state at a path below the control plane's URL.
+func startRelay(c *client.Client, job, path string, log io.Writer) (*relay, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("serve the state to the tool: %w", err)
+	}
+	r := &relay{client: c, job: job, path: path, password: rand.Text(), log: log, url: "http://" + l.Addr().String(), done: make(chan struct{})}
+	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		defer close(r.done)
+		if err := r.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			fmt.Fprintf(log, "the state can no longer be served to the tool: %v\n", err)
+		}
+	}()
+	return r, nil
+}
+
+// close ends the relay. The tool has ended before.
+func (r *relay) close() {
+	_ = r.server.Close() // no request is left
+	<-r.done
+}
+
+// ServeHTTP implements http.Handler. It answers with 502 if the control plane cannot be reached, or if another server answers
+// in its place: the tools repeat such a request, but take a 404 for a missing state.
+func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if _, password, _ := req.BasicAuth(); subtle.ConstantTimeCompare([]byte(password), []byte(r.password)) == 0 {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	if req.URL.Path != r.path && req.URL.Path != r.path+"/lock" {
+		w.WriteHeader(http.StatusForbidden)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxRelayed))
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest) // the tool is gone, or its state is far too large
+		return
+	}
+	a, err := r.client.State(req, r.job, body)
+	refused, ok := errors.AsType[*client.Error](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return // the tool is gone
+	case ok && client.Refused(err):
+		a.Status, a.Kind, a.Body = refused.Status, "text/plain; charset=utf-8", []byte(refused.Error())
+	case err != nil:
+		a.Status, a.Kind, a.Body = http.StatusBadGateway, "text/plain; charset=utf-8", []byte(err.Error())
+	}
+	if a.Status >= http.StatusBadRequest && a.Status != http.StatusLocked { // the tools print a lock info, but of other answers only the status
+		fmt.Fprintf(r.log, "%s of the state: the control plane answered %d: %s\n", req.Method, a.Status, detailOf(a, err))
+	}
+	w.Header().Set("Content-Type", a.Kind)
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body) // the tool may be gone
+}
+
+// detailOf returns what a failed answer reports.
+func detailOf(a client.StateAnswer, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return a.Problem().Error()
+}

@@ -52,6 +52,15 @@ func (w *world) parallelism() int {
 	return deployment.Parallelism
 }
 
+// maxBody returns the largest body that the front end of this world accepts, in bytes; 0: every body. With a
+// front end that accepts little, steps send plans and reports in parts, and get specs and plans in parts.
+func (w *world) maxBody() int {
+	if w.unit("bodies in parts") >= 0.75 {
+		return 150
+	}
+	return 0
+}
+
 // startServer starts a server, which then answers requests.
 func (w *world) startServer() *server {
 	s := &server{p: w.spawn(w.place("server"))}
@@ -65,7 +74,7 @@ func (w *world) startServer() *server {
 		deps.Access, deps.CancelMarks, deps.Intervals = markAccess{}, w.plan.marks, control.Metered()
 	}
 	s.control = control.New(deps)
-	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger,
+	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger, MaxBody: w.maxBody(),
 		Keys: []wire.VerificationKey{{ID: events.KeyID(s.control.Signer.Public()), PublicKey: s.control.Signer.Public()}}}
 	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)
 	s.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -54,8 +54,14 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 
 // If the tool of a killed step cannot save its state, the agent keeps the copy that the tool left.
 func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
+	t.Run("the control plane refuses the state", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}) })
+	// With a limit of bodies, the tool reaches the control plane only through its step.
+	t.Run("the relay ends with the step", func(t *testing.T) { keepsUnsavedState(t, plane.Options{MaxBody: 1 << 20}) })
+}
+
+func keepsUnsavedState(t *testing.T, o plane.Options) {
 	m := mark()
-	s := plane.New(t, plane.Options{})
+	s := plane.New(t, o)
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
 	s.RefuseState()

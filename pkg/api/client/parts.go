@@ -129,8 +129,8 @@ type StateAnswer struct {
 func (a StateAnswer) Problem() error { return a.problem }
 
 // State sends a request of a tool's http backend, whose path is that of the job's state or of its lock, and returns the
-// control plane's answer, whatever its status is. If another server answers with a failure, it returns an *Error. body is the
-// body of r. The client's token must be a lease token.
+// control plane's answer, also a refusal. It returns an *Error for a failure that can pass, and if another server answers. body is
+// the body of r. The client's token must be a lease token.
 func (c *Client) State(r *http.Request, job string, body []byte) (StateAnswer, error) {
 	route := wire.PutState
 	if r.Method == http.MethodGet {
@@ -148,7 +148,7 @@ func (c *Client) State(r *http.Request, job string, body []byte) (StateAnswer, e
 	a := StateAnswer{Status: res.StatusCode, Kind: res.Header.Get("Content-Type"), Body: data}
 	if res.StatusCode >= 300 && res.StatusCode != http.StatusLocked { // the body of status 423 is the lock info of another job
 		e := problem(route.ID, res, data)
-		if e.Foreign() {
+		if !Refused(e) {
 			return StateAnswer{}, e
 		}
 		a.problem = e

@@ -14,6 +14,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 )
 
+// relayRetryTime is how long a relay repeats a request: it outlasts a restart of the control plane, as the tools do that call
+// the control plane directly.
+const relayRetryTime = time.Minute
+
 // maxRelayed is the largest state that a relay reads from the tool, in bytes. The control plane has a lower limit, and its
 // refusal names both sizes.
 const maxRelayed = 128 << 20
@@ -29,7 +33,8 @@ type relay struct {
 	job      string
 	path     string // of the state
 	password string
-	log      io.Writer // of the job
+	within   time.Duration // how long a request is repeated
+	log      io.Writer     // of the job
 	server   *http.Server
 	url      string
 	done     chan struct{} // closed when the server has ended
@@ -41,7 +46,7 @@ func startRelay(c *client.Client, job, path string, log io.Writer) (*relay, erro
 	if err != nil {
 		return nil, fmt.Errorf("serve the state to the tool: %w", err)
 	}
-	r := &relay{client: c, job: job, path: path, password: rand.Text(), log: log, url: "http://" + l.Addr().String(), done: make(chan struct{})}
+	r := &relay{client: c, job: job, path: path, password: rand.Text(), within: relayRetryTime, log: log, url: "http://" + l.Addr().String(), done: make(chan struct{})}
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		defer close(r.done)
@@ -74,7 +79,9 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // the tool is gone, or its state is far too large
 		return
 	}
-	a, err := r.client.State(req, r.job, body)
+	a, err := retryWithin(req.Context(), r.within, planRequestTimeout, func(ctx context.Context) (client.StateAnswer, error) {
+		return r.client.State(req.WithContext(ctx), r.job, body)
+	})
 	refused, ok := errors.AsType[*client.Error](err)
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -32,6 +32,7 @@ func relayed(t *testing.T, serve http.HandlerFunc) (env map[string]string, log *
 	if err != nil {
 		t.Fatal(err)
 	}
+	j.relays[0].within = time.Millisecond
 	return st.env(), log
 }
 
@@ -82,6 +83,7 @@ func TestRelayPassesOnlyTheControlPlanesAnswers(t *testing.T) {
 		"the lock info of a holder":  {answering(423, "application/json", `{"ID":"other"}`), "PUT", "/lock", 423, `{"ID":"other"}`, ""},
 		"a stale epoch":              {answering(409, "application/problem+json", stale), "DELETE", "/lock", 409, stale, "another attempt has the lease"},
 		"an ingress without backend": {answering(404, "text/plain", "default backend - 404"), "GET", "", 502, "", "404"},
+		"a store that is down":       {answering(503, "application/problem+json", `{"type":"urn:fairlead:problem:store-unavailable","detail":"no table"}`), "GET", "", 502, "", "no table"},
 		"a firewall":                 {answering(403, "text/html", "<html>"), "GET", "", 502, "", "403"},
 	} {
 		t.Run(name, func(t *testing.T) {

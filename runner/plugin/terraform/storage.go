@@ -172,6 +172,11 @@ func (s *remote) env() map[string]string {
 		"TF_HTTP_RETRY_MAX":      "6", // waits 1, 2, 4, … s: outlasts a restart of the control plane
 		"TF_HTTP_RETRY_WAIT_MIN": "1",
 	}
+	if s.relay != nil {
+		// The relay repeats the requests. If it is gone, its step is dead: the tool must write its copy of the state before
+		// the agent kills it.
+		env["TF_HTTP_RETRY_MAX"] = "1"
+	}
 	if s.ca != "" && s.relay == nil {
 		env["TF_HTTP_CLIENT_CA_CERTIFICATE_PEM"] = s.ca
 	}
@@ -189,7 +194,12 @@ const (
 // of the control plane must not turn the success of a tool into a failure. retryRequest does not repeat a request that is
 // too large for a proxy.
 func retryRequest[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Passing: func(err error) bool {
+	return retryWithin(ctx, 0, try, ask)
+}
+
+// retryWithin is retryRequest that begins no request after the time within; 0: until ctx ends.
+func retryWithin[T any](ctx context.Context, within, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
+	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Within: within, Passing: func(err error) bool {
 		return !client.Refused(err) && !client.HasStatus(err, http.StatusRequestEntityTooLarge)
 	}}
 	return retry.Do(ctx, pauses, func(ctx context.Context) (T, error) {

@@ -144,13 +144,13 @@ func mistakes() []mistake {
 
 		// The store.
 		{name: "a job is written without its version", edit: edit{"pkg/store/typed.go",
-			"t.put(jobKey(r.V.ID), r.Version, r.V, list", "t.put(jobKey(r.V.ID), anyVersion, r.V, list"},
+			"put(t, jobKey(r.V.ID), r, list", "put(t, jobKey(r.V.ID), Stored[Job]{V: r.V, Version: anyVersion}, list"},
 			within: 20, finds: []string{"job-states", "epochs-rise-with-claims", "one-step-per-lease", "final-is-final"}},
 		{name: "an install is written without its version", edit: edit{"pkg/store/typed.go",
-			"t.put(installKey(r.V.Org, r.V.Name), r.Version, r.V) }\n\n// DeleteInstall", "t.put(installKey(r.V.Org, r.V.Name), anyVersion, r.V) }\n\n// DeleteInstall"},
+			"put(t, installKey(r.V.Org, r.V.Name), r) }\n\n// DeleteInstall", "put(t, installKey(r.V.Org, r.V.Name), Stored[Install]{V: r.V, Version: anyVersion}) }\n\n// DeleteInstall"},
 			within: 250, finds: []string{"one-deployment-at-a-time", "one-apply-at-a-time", "deployments-end"}},
 		{name: "a deployment is written without its version", edit: edit{"pkg/store/typed.go",
-			"t.put(deploymentKey(id), r.Version, r.V, list", "t.put(deploymentKey(id), anyVersion, r.V, list"},
+			"put(t, deploymentKey(id), r, list", "put(t, deploymentKey(id), Stored[Deployment]{V: r.V, Version: anyVersion}, list"},
 			also:   []edit{},
 			within: 80, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
 

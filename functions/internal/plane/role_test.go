@@ -116,7 +116,7 @@ func TestDomainAddedLaterKeepsRunnersConnected(t *testing.T) {
 		cfg.URL, cfg.OtherURLs = address, others
 		cmd := function(t, "sessionapi")
 		cmd.Env = append(c.environ(cfg), "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
-		return front(t, runtimetest.Start(t, cmd))
+		return front(t, runtimetest.Start(t, cmd, runtimetest.Timeout))
 	}
 	// session asks for a session at the host with a proof for the audience, and returns the status.
 	session := func(url, host, audience string) int {

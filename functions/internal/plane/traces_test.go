@@ -46,7 +46,7 @@ func TestFunctionSendsItsTraces(t *testing.T) {
 	cfg.Traces = url
 	cmd := function(t, "sessionapi") // runtimetest names it test
 	cmd.Env = c.environ(cfg)
-	f := runtimetest.Start(t, cmd)
+	f := runtimetest.Start(t, cmd, runtimetest.Timeout)
 
 	var parent string
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

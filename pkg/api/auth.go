@@ -57,15 +57,15 @@ var (
 		}}
 	launchToken = scheme{name: "launchToken", http: "bearer", doc: "A launch token (`fll_…`), for the start of one epoch of one job.",
 		find: func(_ context.Context, s *server, token string, job fairlead.JobID) (caller, error) {
-			h, err := s.Control.AuthenticateJob(token, identity.Launch, job)
+			h, err := s.Control.AuthenticateJob(token, job, identity.Launch)
 			return caller{holder: h}, err
 		}}
 	leaseToken = scheme{name: "leaseToken", http: "bearer", doc: "A lease token (`flj_…`), of the step that runs one epoch of one job.",
 		find: func(_ context.Context, s *server, token string, job fairlead.JobID) (caller, error) {
-			h, err := s.Control.AuthenticateJob(token, identity.Lease, job)
+			h, err := s.Control.AuthenticateJob(token, job, identity.Lease)
 			return caller{holder: h}, err
 		}}
-	stateLease = scheme{name: "stateLease", http: "basic", doc: "Any user name; the lease token as password. For Terraform's http backend, which supports nothing else."}
+	stateLease = scheme{name: "stateLease", http: "basic", doc: "Any user name; the state token (`flt_…`) of the start's answer as password, which is valid for the state only, or the lease token. For Terraform's http backend, which supports nothing else."}
 )
 
 // bearer returns the token of an Authorization header, or "".

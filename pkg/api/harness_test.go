@@ -377,6 +377,7 @@ func (p *plane) session(runner string) string {
 type running struct {
 	claim wire.Claim
 	lease string
+	state string // the tool's password for the state
 	spec  events.JobSpec
 }
 
@@ -400,7 +401,7 @@ func (p *plane) start(c wire.Claim) running {
 	var env struct {
 		Payload []byte `json:"payload"`
 	}
-	r := running{claim: c, lease: st.LeaseToken}
+	r := running{claim: c, lease: st.LeaseToken, state: st.StateToken}
 	if err := json.Unmarshal(st.Envelope, &env); err != nil {
 		p.t.Fatal(err)
 	}

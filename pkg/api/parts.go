@@ -37,11 +37,7 @@ var partToken = scheme{name: leaseToken.name, http: leaseToken.http, doc: leaseT
 
 // attemptOf returns the attempt of a lease token or a launch token. job is "" if the path names none.
 func (s *server) attemptOf(token string, job fairlead.JobID) (control.Holder, error) {
-	h, err := s.Control.AuthenticateJob(token, identity.Lease, job)
-	if fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		return h, err
-	}
-	return s.Control.AuthenticateJob(token, identity.Launch, job)
+	return s.Control.AuthenticateJob(token, job, identity.Lease, identity.Launch)
 }
 
 func (s *server) partRoutes(c *control.Control) {

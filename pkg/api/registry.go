@@ -67,7 +67,7 @@ func isBelow(r *http.Request, repositories string) bool {
 // mayPull returns an error if a step may not make this request to the registry. A
 // step may check that the registry answers, and read the repository of its job.
 func (s *server) mayPull(ctx context.Context, r *http.Request, token string) error {
-	h, err := s.Control.AuthenticateJob(token, identity.Lease, "")
+	h, err := s.Control.AuthenticateJob(token, "", identity.Lease)
 	if err != nil {
 		return err
 	}

@@ -315,7 +315,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
-			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
+			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
 			if err == nil {
 				out.LogEveryMS = int(c.LogEvery(ctx, h) / time.Millisecond)
 				// An error must not keep the job from starting: without direct

@@ -46,7 +46,7 @@ func (s *server) stateRoute(route wire.Route, summary string, problems codes, bo
 	handle := func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		_, password, _ := r.BasicAuth()
-		h, err := s.Control.AuthenticateJob(password, identity.Lease, "")
+		h, err := s.Control.AuthenticateJob(password, "", identity.State, identity.Lease)
 		if err == nil {
 			leave, refusal := s.enter(ctx, password, false)
 			if refusal != nil {

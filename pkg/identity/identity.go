@@ -27,6 +27,7 @@ const (
 	Session   Purpose = "fls" // an agent's session: subject is runner "/" session
 	Launch    Purpose = "fll" // to exchange for a job spec, once: subject is the job
 	Lease     Purpose = "flj" // to report for one epoch of a job: subject is the job
+	State     Purpose = "flt" // to read, lock and write the state of one epoch of a job: subject is the job
 	Warm      Purpose = "flw" // to wait for a job and get its launch token, once: subject is runner "/" warm step
 	Challenge Purpose = "fln" // a nonce to sign: subject is random
 	Renewal   Purpose = "flr" // a nonce to sign for the renewal of a session: subject is as in Session, epoch counts the renewals

@@ -39,6 +39,8 @@ type Env struct {
 	Environ map[string]string
 	// Control is the control plane, called with the lease of this job.
 	Control *client.Client
+	// StateToken is the password for the state in the control plane. A tool gets it in place of the lease.
+	StateToken string
 	// Fetch unpacks an artifact from the control plane's registry into dst and verifies its digest. It returns the
 	// component's folder in dst as a valid path: "." unless the artifact also has folders that the component shares.
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)

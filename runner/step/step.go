@@ -189,7 +189,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	job, stopJob := context.WithCancelCause(detached)
 	defer stopJob(nil)
 
-	secrets := redact.New(secretsOf(spec, append([]string{started.LeaseToken}, a.Secrets...)...)...)
+	secrets := redact.New(secretsOf(spec, append([]string{started.LeaseToken, started.StateToken}, a.Secrets...)...)...)
 	shipCtx, stopShipping := context.WithCancel(detached)
 	defer stopShipping()
 	credentials := a.newLogCredentials(c, started.Log, secrets.Add)
@@ -236,7 +236,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		grace = max(a.in.Grace, defaultGrace)
 	}
 	marked := &marks{w: output}
-	res, runErr := a.runPlugin(job, lost, grace, c, started.LeaseToken, spec, marked, secrets)
+	res, runErr := a.runPlugin(job, lost, grace, c, started, spec, marked, secrets)
 	marked.end()
 	output.stop()
 	select {
@@ -366,7 +366,7 @@ type outcome struct {
 
 // runPlugin runs the plugin in a goroutine and ensures that it ends. It kills everything the plugin started after the
 // grace period, or at once when the lease is lost. When it returns, no process of the job is left.
-func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, leaseToken string,
+func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, started wire.Started,
 	spec events.JobSpec, logw *marks, secrets *redact.Set) (plugin.Result, error) {
 	id := attempt.ID(a.in.Job, a.in.Epoch)
 	held, err := workspace.Take(job, a.in.WorkIn(), workspace.SiteOf(a.in.InstallID, a.in.Component), id, grace+killAfter)
@@ -395,7 +395,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 		return plugin.Result{}, err
 	}
 	maps.Copy(given, environOf(role)) // no secret replaces the role's variables
-	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, Fetch: a.fetcher(c, leaseToken, secrets.Add), Confine: a.Confine}
+	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, StateToken: cmp.Or(started.StateToken, started.LeaseToken), Fetch: a.fetcher(c, started.LeaseToken, secrets.Add), Confine: a.Confine}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc

@@ -362,6 +362,7 @@ type StartRequest struct {
 type Started struct {
 	Envelope     json.RawMessage `json:"envelope" doc:"DSSE envelope around the job spec"`
 	LeaseToken   string          `json:"lease_token"`
+	StateToken   string          `json:"state_token,omitempty" doc:"The password with which the tool reads, locks and writes its state. It is valid for nothing else; absent from an older control plane, which accepts only the lease token"`
 	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
 	LogEveryMS   int             `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
 	MaxBody      int64           `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. The step sends a larger body in parts; absent: it accepts every body"`

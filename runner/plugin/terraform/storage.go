@@ -76,7 +76,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
 			return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
 		}
-		s := &remote{conf: b, client: j.env.Control, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}
+		s := &remote{conf: b, client: j.env.Control, token: j.env.StateToken, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}
 		if s.client.MaxBody() > 0 {
 			if s.relay, err = startRelay(s.client, s.job, s.path, j.env.Log); err != nil {
 				return nil, err
@@ -143,6 +143,7 @@ func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
 type remote struct {
 	conf   backend
 	client *client.Client
+	token  string // password of the tool for the state
 	path   string // path of the state, relative to the control plane's URL
 	job    string
 	ca     string // the CA of the control plane's certificate, in PEM; "": the machine's CAs
@@ -153,10 +154,10 @@ func (s *remote) backend() backend { return s.conf }
 
 func (*remote) reach() confine.Own { return confine.Own{} }
 
-// env has the address of the state and the credential for it: the password of the relay, or the lease token of this job. The
+// env has the address of the state and the credential for it: the password of the relay, or the job's token for its state. The
 // control plane refuses the token as soon as another attempt owns the job.
 func (s *remote) env() map[string]string {
-	base, password := s.client.URL(), s.client.Token()
+	base, password := s.client.URL(), s.token
 	if s.relay != nil {
 		base, password = s.relay.url, s.relay.password
 	}

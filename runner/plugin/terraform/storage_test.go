@@ -22,12 +22,29 @@ const theState = `{"version":4,"outputs":{"a":{"value":1,"type":"number"}}}`
 // jobOn returns a job whose state is in the control plane that c calls.
 func jobOn(t *testing.T, c *client.Client) *job {
 	t.Helper()
-	j := &job{p: New(Config{Data: t.TempDir()}), env: plugin.Env{Control: c, Workspace: t.TempDir()}, spec: plugin.Spec{Job: "job_1"}}
+	j := &job{p: New(Config{Data: t.TempDir()}), env: plugin.Env{Control: c, StateToken: "flt_state", Workspace: t.TempDir()}, spec: plugin.Spec{Job: "job_1"}}
 	var err error
 	if j.state, err = j.p.openStorage(j, events.StateRef{Storage: storageHTTP, Key: "ins_1/web", Path: "/runner/v1/state/i/c"}, "state"); err != nil {
 		t.Fatal(err)
 	}
 	return j
+}
+
+// A tool reads its environment, and can send it to anyone. The lease would let it report for its job.
+func TestToolGetsNoLeaseForItsState(t *testing.T) {
+	c, err := client.New("http://127.0.0.1:1", "flj_lease", client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := jobOn(t, c).state.env()
+	if env["TF_HTTP_PASSWORD"] != "flt_state" {
+		t.Errorf("the tool's password for the state is %q", env["TF_HTTP_PASSWORD"])
+	}
+	for name, value := range env {
+		if strings.Contains(value, "flj_") {
+			t.Errorf("the tool's variable %s has the lease", name)
+		}
+	}
 }
 
 // A restart of the control plane or a proxy's answer, such as 404, must not fail a succeeded apply or lose its outputs.

@@ -297,6 +297,7 @@ func (ex *Execution) ReportDeath(ctx context.Context, s runners.Session, id fair
 type Started struct {
 	Envelope   []byte
 	LeaseToken string
+	StateToken string        // for the tool: it reads, locks and writes the state of the job's component, and nothing else
 	RenewEvery time.Duration // how often to renew the lease
 }
 
@@ -335,7 +336,8 @@ func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int6
 		return Started{}, ex.endUnstarted(ctx, kernel.Holder{Job: id, Epoch: epoch}, err)
 	}
 	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(),
-		LeaseToken: ex.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})}, nil
+		LeaseToken: ex.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch}),
+		StateToken: ex.Minter.Mint(identity.Claims{Purpose: identity.State, Subject: string(id), Epoch: epoch})}, nil
 }
 
 // DetailEnded is a detail of StartJob's errors: "true" if the job has ended with the

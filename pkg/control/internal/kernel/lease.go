@@ -44,8 +44,8 @@ func (k *Kernel) Holds(ctx context.Context, l store.StateLock) (bool, error) {
 // AuthenticateJob returns the holder that a token of the given purpose names. It fails
 // if id is set and the token is for another job. It does not check whether the lease is
 // current: each use case does.
-func (k *Kernel) AuthenticateJob(token string, purpose identity.Purpose, id fairlead.JobID) (Holder, error) {
-	claims, err := k.Minter.Read(token, k.Now(), purpose)
+func (k *Kernel) AuthenticateJob(token string, id fairlead.JobID, purposes ...identity.Purpose) (Holder, error) {
+	claims, err := k.Minter.Read(token, k.Now(), purposes...)
 	if err != nil {
 		return Holder{}, err
 	}

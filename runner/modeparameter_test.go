@@ -90,6 +90,8 @@ func TestModeParameterPausesARunningAgent(t *testing.T) {
 	apply := applying(t, s, module(`echo working; while ! test -e `+gate+`; do sleep 0.05; done`), nil)
 	put("paused: month-end closing")
 	because("month-end closing")
+	// The control plane may not have noticed yet that the agent closed its poll.
+	s.Until("no claim is open", func() bool { return s.Open(wire.ClaimJob) == 0 })
 	waits := s.Queue(checkSpec())
 	claims := s.Asked(wire.ClaimJob)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {

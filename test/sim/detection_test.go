@@ -179,7 +179,11 @@ func TestCancelInterruptsWithin3SecondsOnAWS(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var longest time.Duration
-			for seed := range uint64(20) {
+			seeds := uint64(20)
+			if testing.Short() {
+				seeds = 5
+			}
+			for seed := range seeds {
 				plan := scenario{rates: map[string]float64{"tool-slow": 1}, runners: []runnerPlan{{name: "runner1", storage: "http", hosts: tt.agents, capacity: 1}},
 					marks: &marks{lost: !tt.markers}}
 				for i := range tt.agents + 1 { // one more deployment than slots, so a job is queued

@@ -45,6 +45,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},
+			testName{"functions/internal/plane", "TestApplyAcrossARestoreIsRefused"},
 			testName{"functions/internal/awstest", "TestAppDeploysThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestBuildRunnerRunsBesideControlPlane"},
 			testName{"functions/internal/awstest", "TestOneCommandDeploysTheAccount"})

@@ -129,6 +129,9 @@ func (c *cloud) opsRestore(serving *config.ControlAPI) (output string, recovery 
 // it. Then they refuse the apply's lease, and plan its component before they change it.
 // TestStories has the same story for the embedded server (restore.txtar).
 func TestApplyAcrossARestoreIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 15 s; make test-all runs it")
+	}
 	c := newCloud(t)
 	ctx := t.Context()
 	stream := "s-" + c.table

@@ -9,20 +9,22 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/test/proxy"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // On Fargate, the next agent has an empty disk. It watches the tasks of the one before: a job goes on, and its death is
 // reported at once instead of at the end of its lease.
 func TestNextAgentReportsTheDeathOfATask(t *testing.T) {
-	for _, tc := range []struct {
+	type row struct {
 		name string
 		warm bool // the job's task was started ahead
 		stop func(w *world)
-	}{
+	}
+	for _, tc := range shortrun.OneOf(t, 0, []row{
 		{"a killed agent, the job's own task", false, func(w *world) { w.kill() }},
 		{"a killed agent, a task that was started ahead", true, func(w *world) { w.kill() }},
 		{"an updated stack, whose agent stops before the job has ended", false, func(w *world) { w.stop(syscall.SIGTERM) }},
-	} {
+	}...) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
 			if tc.warm {

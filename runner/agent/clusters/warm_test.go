@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 	"github.com/fairlead/fairlead/tools/moto"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 var others moto.Server
@@ -174,15 +175,16 @@ func ahead(ids []string) []string {
 // them, the deployment waits once: a step that waits for its job uses no slot of the jobs.
 func TestChainWaitsForOneStartOfATask(t *testing.T) {
 	const start = 30 * time.Second // of a task on Fargate
-	for _, tc := range []struct {
+	type row struct {
 		name         string
 		slots, waits int
 		first        int // tasks that start together at the first wait
-	}{
+	}
+	for _, tc := range shortrun.OneOf(t, 0, []row{
 		{"one slot: each apply starts with its plan", 1, 4, 2},
 		{"four slots, the default: the other seven start with the first", 4, 1, 8},
 		{"eight slots: the same", 8, 1, 8},
-	} {
+	}...) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.start(tc.slots)

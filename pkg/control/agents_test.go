@@ -270,6 +270,22 @@ func byToken(p *plane) caller {
 // byRole returns a caller that uses an AWS role. The caller assumes the role with a
 // different session name each time.
 func byRole(p *plane) caller {
+	n := 0
+	prove := roleProof(p)
+	return caller{limit: control.MaxSharedSessions, open: func(instance string) (bearer string, err error) {
+		n++
+		err = p.try(func() error {
+			opened, err := prove(p.NewChallenge(), fmt.Sprintf("%s-%d", instance, n), instance)
+			bearer = opened.Bearer
+			return err
+		})
+		return bearer, err
+	}}
+}
+
+// roleProof makes the runner "role" and returns a function that requests a session of it with a
+// nonce. The AWS role is assumed with the session name.
+func roleProof(p *plane) func(nonce, sessionName, instance string) (control.OpenedSession, error) {
 	const account, role, roleID, host = "123456789012", "shop-runner", "AROAEXAMPLEEXAMPLE123", "fairlead.example"
 	sts := ststest.New(p.Now)
 	p.AWS = awsiam.NewVerifier(handled{sts}, p.Now, awsiam.Options{})
@@ -284,24 +300,16 @@ func byRole(p *plane) caller {
 	if !ok {
 		p.t.Fatal("eu-central-1 has no endpoint")
 	}
-	n := 0
-	return caller{limit: control.MaxSharedSessions, open: func(instance string) (bearer string, err error) {
-		n++
-		creds := sts.AssumeRole("aws", account, role, roleID, fmt.Sprintf("%s-%d", instance, n))
-		err = p.try(func() error {
-			nonce := p.NewChallenge()
-			in := awsiam.Challenge{Nonce: nonce, Audience: host, Statement: []byte(nonce)}
-			proof, err := sign.Proof(p.ctx, credentials.StaticCredentialsProvider{Value: creds}, endpoint, in, p.Now())
-			if err != nil {
-				return err
-			}
-			opened, err := p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, Statement: in.Statement, Instance: instance, Capacity: 4,
-				AWS: &control.AWSProof{Proof: proof, Audience: host}})
-			bearer = opened.Bearer
-			return err
-		})
-		return bearer, err
-	}}
+	return func(nonce, sessionName, instance string) (control.OpenedSession, error) {
+		creds := sts.AssumeRole("aws", account, role, roleID, sessionName)
+		in := awsiam.Challenge{Nonce: nonce, Audience: host, Statement: []byte(nonce)}
+		proof, err := sign.Proof(p.ctx, credentials.StaticCredentialsProvider{Value: creds}, endpoint, in, p.Now())
+		if err != nil {
+			return control.OpenedSession{}, err
+		}
+		return p.OpenSession(p.ctx, control.SessionProof{Runner: r.ID, Nonce: nonce, Statement: in.Statement, Instance: instance, Capacity: 4,
+			AWS: &control.AWSProof{Proof: proof, Audience: host}})
+	}
 }
 
 func TestSessionsOfAKeyAreBoundedOnSQLite(t *testing.T) { manySessionsOnSQLite(t, byKey) }

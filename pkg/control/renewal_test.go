@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -135,6 +136,41 @@ func TestRenewalMakesALostRunnerOnline(t *testing.T) {
 		p.must("renew", func() error { _, err := agent.prove(s.Renewal, "agent"); return err })
 		if r, err := p.Runner(p.ctx, org, "local"); err != nil || r.State != "online" {
 			t.Errorf("after the renewal the runner is %s, %v", r.State, err)
+		}
+	})
+}
+
+// An agent with an AWS role renews its session while the runner trusts the role. A nonce of the
+// role's agent is no use to another agent with the same role.
+func TestRoleRenewsWhileItIsTrusted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		prove := roleProof(p)
+		first, err := prove(p.NewChallenge(), "task-1", "agent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.sleep(10 * time.Minute)
+		next, err := prove(first.Renewal, "task-1", "agent")
+		if err != nil || next.ID != first.ID || !next.Expires.After(first.Expires) {
+			t.Fatalf("the renewal gives %+v, %v", next.Session, err)
+		}
+		_, err = prove(next.Renewal, "task-2", "agent")
+		expectCode(t, "the renewal by another task of the role", err, fairlead.CodeSessionRefused)
+		r, err := p.Store.Runner(p.ctx, org, "role")
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := *r.V.Trust
+		changed.RoleID = "AROAEXAMPLEEXAMPLE999"
+		r.V.Trust = &changed
+		var tx store.Tx
+		tx.PutRunner(r)
+		if err := p.Store.Commit(p.ctx, "com_test", &tx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = prove(next.Renewal, "task-1", "agent"); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+			t.Errorf("after the runner's trust changed, the renewal gives %v", err)
 		}
 	})
 }

@@ -30,7 +30,7 @@ const (
 	State     Purpose = "flt" // to read, lock and write the state of one epoch of a job: subject is the job
 	Warm      Purpose = "flw" // to wait for a job and get its launch token, once: subject is runner "/" warm step
 	Challenge Purpose = "fln" // a nonce to sign: subject is random
-	Renewal   Purpose = "flr" // a nonce to sign for the renewal of a session: subject is as in Session, epoch counts the renewals
+	Renewal   Purpose = "flr" // a nonce to sign for the renewal of a session: subject is runner "-" session, epoch counts the renewals
 )
 
 // The prefixes of random tokens.

@@ -28,7 +28,7 @@ type Runner struct {
 	LogLevel      string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 	Traces        string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces of the agent's requests, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 	ShareLog      bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the agent sends the last 64 KiB of its own log when fairlead runner logs requests them"`
-	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them, or leaves them to the next agent if they are tasks of ECS; 0s: no limit"`
+	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them, or leaves them to the next agent if they are tasks of ECS or pods; 0s: no limit"`
 
 	Tofu           string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"path of OpenTofu or Terraform; default: tofu on PATH, otherwise terraform on PATH"`
 	PluginCache    string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder that keeps providers between jobs; default: plugin-cache in the data folder"`
@@ -42,6 +42,17 @@ type Runner struct {
 	Readable  []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that isolated jobs may read and execute, in addition to the machine's programs and settings and the paths in the variables of FAIRLEAD_PASS_ENV; if such a folder contains the data folder, all except the data folder"`
 	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that isolated jobs may also change, in addition to their own; / permits everything that the agent itself may read and change, except private files"`
 	Private   []string `env:"FAIRLEAD_PRIVATE" flag:"private" doc:"files and folders, separated by commas, that isolated jobs may never access, in addition to the runner's own; they take precedence over readable and writable folders"`
+}
+
+// DirectLaunch is the environment of `fairlead-direct`, the service that runs agents beside a
+// serverless control plane. Its agents also read FAIRLEAD_AGENT_CONFIG, FAIRLEAD_CA_FILE and
+// FAIRLEAD_ALLOW_PLAIN_HTTP of Runner.
+type DirectLaunch struct {
+	URL      string `env:"FAIRLEAD_URL,notEmpty" flag:"url" doc:"URL of the control plane"`
+	Function string `env:"FAIRLEAD_DIRECT_FUNCTION,notEmpty" flag:"function" doc:"name or ARN of the control plane's function direct"`
+	Image    string `env:"FAIRLEAD_RUNNER_IMAGE" flag:"runner-image" doc:"image of the runner, by digest, for runners whose configuration sets no image"`
+	Data     string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the agents' keys and records; it may be empty at each start"`
+	LogLevel string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 }
 
 // RunnerMode is the environment of `runner agent pause` and of the other commands with

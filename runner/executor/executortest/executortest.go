@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // Subject is a driver under test, with its optional features.
@@ -288,6 +290,29 @@ func Run(t *testing.T, s Subject) {
 			if _, err := b.later().Attach(b.t.Context(), b.id); !errors.Is(err, executor.ErrGone) {
 				b.t.Errorf("attached: %v", err)
 			}
+		}},
+		{"a search finds a step that runs, and none that has ended", func(b *bench) {
+			finder, ok := b.e.(executor.Finder)
+			if !ok {
+				return // its steps do not outlive the agent and its disk
+			}
+			found := func() bool {
+				ids, err := finder.Find(b.t.Context())
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				return slices.Contains(ids, b.id)
+			}
+			if found() {
+				b.t.Error("found before its start")
+			}
+			h := b.start("obey")
+			testserver.Until(b.t, "the search finds the step", found)
+			if err := h.Kill(bounded(b.t)); err != nil {
+				b.t.Fatal(err)
+			}
+			wait(b.t, h)
+			testserver.Until(b.t, "the search does not find the ended step", func() bool { return !found() })
 		}},
 		{"a step that was never started is gone", func(b *bench) {
 			h, err := b.e.Attach(b.t.Context(), b.id)

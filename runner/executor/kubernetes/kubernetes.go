@@ -222,6 +222,29 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 	return h, nil
 }
 
+// maxFound bounds the pods that one search reads.
+const maxFound = 1000
+
+// Find returns the attempts of the runner's pods that have not ended. It lists pods and not Jobs,
+// because the agent's rules let it list pods. The pod of a new Job may appear only in a later search.
+func (e *Executor) Find(ctx context.Context) ([]string, error) {
+	found, err := executor.Retry(ctx, passing, func(ctx context.Context) (*corev1.PodList, error) {
+		var list corev1.PodList
+		return &list, e.c.list(ctx, pods, metav1.ListOptions{LabelSelector: LabelRunner + "=" + e.o.Runner, Limit: maxFound}, &list)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of runner %s: %w", e.o.Runner, err)
+	}
+	var ids []string
+	for i := range found.Items {
+		if p := &found.Items[i]; !finished(p) && p.Labels[LabelAttempt] != "" {
+			ids = append(ids, p.Labels[LabelAttempt])
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
 // Remove removes the Job, its pod and its Secret.
 func (e *Executor) Remove(ctx context.Context, id string) error {
 	for _, k := range []kind{jobs, secrets} {

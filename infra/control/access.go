@@ -126,6 +126,13 @@ var access = map[string][]Grant{
 		{Sid: "OpenAttempts", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: onSessionRole,
 			By: "pkg/identity/awssession", Why: "credentials of an attempt, limited to its log and its app's artifacts"},
 	},
+	"direct": {
+		readTable,
+		{Sid: "MakeEnrolments", Actions: []string{"dynamodb:PutItem", "dynamodb:ConditionCheckItem"}, On: onTable,
+			By: "pkg/store/dynamo", Why: "each start of an agent of direct launch enrols it"},
+		{Sid: "OpenConfigurations", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
+			By: "pkg/seal/kms", Why: "the credentials in the configurations of the runners"},
+	},
 	"dispatch": {
 		wakeRunners, markCanceled,
 		{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}, On: func(b *builder) []string {

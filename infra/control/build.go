@@ -2,9 +2,6 @@ package control
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
@@ -25,20 +22,11 @@ import (
 // an identifier, the stack has no build runner and no cost for one.
 type Build struct {
 	Size string // a size of the customers' stack; default "Small"
-	// The runner runs in VPC and Subnets. If they are empty, the stack makes a VPC for
-	// the runner.
-	VPC      string
-	Subnets  []string
-	PublicIP bool // needed if Subnets have no other route to the internet
+	Network
 }
 
 // buildCIDR is the network of the build runner's own VPC, which contains nothing else.
 const buildCIDR = "10.249.0.0/24"
-
-var (
-	vpcPattern    = regexp.MustCompile(`^vpc-([0-9a-f]{8}|[0-9a-f]{17})$`)
-	subnetPattern = regexp.MustCompile(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`)
-)
 
 // check validates the fields and sets the default size.
 func (p *Build) check() error {
@@ -49,19 +37,8 @@ func (p *Build) check() error {
 	switch {
 	case !known:
 		return fmt.Errorf("buildRunnerSize is %q; use Small, Medium, Large or XLarge", p.Size)
-	case p.VPC != "" && !vpcPattern.MatchString(p.VPC):
-		return fmt.Errorf("buildRunnerVpc %q is not the id of a VPC", p.VPC)
-	case (p.VPC == "") != (len(p.Subnets) == 0):
-		return fmt.Errorf("give both buildRunnerVpc and buildRunnerSubnets, or none")
-	case p.VPC == "" && p.PublicIP:
-		return fmt.Errorf("buildRunnerPublicIp needs buildRunnerSubnets; in its own VPC the build runner always has a public address")
 	}
-	for _, s := range p.Subnets {
-		if !subnetPattern.MatchString(s) {
-			return fmt.Errorf("buildRunnerSubnets: %q is not the id of a subnet", s)
-		}
-	}
-	return nil
+	return p.Network.check("buildRunner")
 }
 
 // buildRunnerRole returns the name of the build runner's role. The name is known
@@ -106,52 +83,16 @@ func (b *builder) makeBuildRunner() error {
 	b.build.cluster = fargate.Cluster(b.stack, "BuildRunnerCluster")
 	b.build.task = fargate.Task{Family: b.name + "-build-runner", Image: b.ownImage(), Size: fargate.Sizes()[p.Size],
 		Environment: environment, Role: role, Execution: b.build.execution, Log: log}.Definition(b.stack, "BuildRunnerTask")
-	place := b.buildPlace()
+	place, vpc := b.place(p.Network, "BuildRunner", b.name+"-build-runner", buildCIDR)
+	b.build.vpc = vpc
 	service := fargate.Service{Cluster: b.build.cluster, Task: b.build.task, Count: jsii.Number(1), Subnets: &place.subnets, PublicIP: jsii.String(place.publicIP),
 		Group: fargate.OnlyOut(b.stack, "BuildRunnerSecurityGroup", place.vpc, "the control plane, to AWS and to what builds download"),
 	}.Make(b.stack, "BuildRunnerService")
 	for _, way := range place.ways {
 		service.AddResourceDependency(way, nil)
 	}
-	for _, c := range *b.stack.Node().Children() {
-		if r, ok := c.(awscdk.CfnResource); ok && strings.HasPrefix(*c.Node().Id(), ParameterBuildRunner) {
-			b.only(ParameterBuildRunner, r)
-		}
-	}
+	b.onlyAll(ParameterBuildRunner, "BuildRunner")
 	return nil
-}
-
-// place is the network in which a task runs.
-type place struct {
-	vpc      *string
-	subnets  []*string
-	publicIP string
-	ways     []awscdk.CfnResource // the task depends on these
-}
-
-// buildPlace returns the vendor's VPC and subnets if the settings name them. Otherwise
-// it makes a VPC for the build runner. The new VPC has no NAT gateway, because a NAT
-// gateway costs more than the runner.
-func (b *builder) buildPlace() place {
-	if p := b.props.Build; p.VPC != "" {
-		out := place{vpc: jsii.String(p.VPC), publicIP: "DISABLED"}
-		if p.PublicIP {
-			out.publicIP = "ENABLED"
-		}
-		for _, s := range slices.Sorted(slices.Values(p.Subnets)) {
-			out.subnets = append(out.subnets, jsii.String(s))
-		}
-		return out
-	}
-	n := &fargate.Network{Stack: b.stack, Prefix: "BuildRunner", Label: b.name + "-build-runner", CIDR: jsii.String(buildCIDR)}
-	n.Make()
-	n.ShortWay(n.Routes.Ref())
-	b.build.vpc = n.VPC
-	out := place{vpc: n.VPC.Ref(), publicIP: "ENABLED"}
-	for _, s := range n.Publics {
-		out.subnets, out.ways = append(out.subnets, s.Ref()), append(out.ways, s.Association)
-	}
-	return out
 }
 
 // suppressBuild suppresses the cdk-nag rules that the build runner does not follow,

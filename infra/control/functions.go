@@ -20,16 +20,16 @@ import (
 
 // Functions lists the control plane's functions: the names of the folders with their
 // builds, and of their mains under functions/.
-var Functions = []string{"controlapi", "sessionapi", "runnerapi", "dispatch", "sweep", "logindex", "webhook"}
+var Functions = []string{"controlapi", "sessionapi", "runnerapi", "direct", "dispatch", "sweep", "logindex", "webhook"}
 
 // titles maps each function to the prefix of its logical ids.
 var titles = map[string]string{
-	"controlapi": "ControlAPI", "sessionapi": "SessionAPI", "runnerapi": "RunnerAPI", "dispatch": "Dispatch", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
+	"controlapi": "ControlAPI", "sessionapi": "SessionAPI", "runnerapi": "RunnerAPI", "direct": "Direct", "dispatch": "Dispatch", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
 }
 
 // timeouts of the functions, in seconds. The HTTP API waits for 30 s.
 var timeouts = map[string]float64{
-	"controlapi": 29, "sessionapi": 29, "runnerapi": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
+	"controlapi": 29, "sessionapi": 29, "runnerapi": 29, "direct": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
 }
 
 // environments returns the environment of each function. Each value is the struct
@@ -43,7 +43,7 @@ func (b *builder) environments() map[string]any {
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.aliasARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: b.signs, SpareKey: b.idle, TokensKey: *b.tokensKey.AttrArn(),
-			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), LogLevel: level, Traces: b.props.Traces,
+			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), DirectLaunch: b.launchesDirectly(), LogLevel: level, Traces: b.props.Traces,
 		},
 		"sessionapi": &config.SessionAPI{
 			URL: url, OtherURLs: b.otherURLs(), Table: b.served.name, QueuePrefix: b.queuePrefix(),
@@ -56,6 +56,7 @@ func (b *builder) environments() map[string]any {
 			SealKey: *b.sealKey.AttrArn(), SigningKey: b.signs, TokensKey: *b.tokensKey.AttrArn(),
 			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
 		},
+		"direct":   &config.Direct{Table: b.served.name, SealKey: *b.sealKey.AttrArn(), LogLevel: level, Traces: b.props.Traces},
 		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level, Traces: b.props.Traces},
 		"sweep": &config.Sweep{
 			Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),

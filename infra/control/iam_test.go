@@ -17,6 +17,11 @@ const (
 	publish = "arn:aws:iam::111122223333:role/fairlead-test-publisher-eu-central-1"
 )
 
+// alias returns the ARN of the alias of a function, by which every caller invokes it.
+func alias(function string) string {
+	return "arn:aws:lambda:eu-central-1:111122223333:function:fairlead-test-" + function + ":live"
+}
+
 // Each row is a permission that the product needs, or an attack that must fail.
 func TestWhoMayDoWhat(t *testing.T) {
 	s := stack(t)
@@ -171,9 +176,35 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"BuildRunnerExecutionRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "the execution role writes a customer's log"},
 		{"BuildRunnerExecutionRole", "secretsmanager:GetSecretValue", "arn:aws:secretsmanager:eu-central-1:111122223333:secret:x", nil, false, "the execution role reads a secret"},
 		{"RunnerAPIRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/buildrunnercluster/x", nil, false, "a function starts the build runner from another image"},
+		{"DirectAgentsRole", "lambda:InvokeFunction", alias("direct"), nil, true, "direct launch asks for its runners"},
+		{"DirectAgentsRole", "lambda:InvokeFunction", strings.TrimSuffix(alias("direct"), ":live"), nil, false, "direct launch invokes a version that no alias names"},
+		{"DirectAgentsRole", "lambda:InvokeFunction", alias("controlapi"), nil, false, "direct launch asks for an operator's token"},
+		{"DirectAgentsRole", "lambda:InvokeFunction", alias("runnerapi"), nil, false, "direct launch forges a request of a runner"},
+		{"DirectAgentsRole", "sts:AssumeRole", "arn:aws:iam::444455556666:role/fairlead-direct-jobs", nil, true, "direct launch becomes the role that a customer made for it"},
+		{"DirectAgentsRole", "sts:AssumeRole", "arn:aws:iam::444455556666:role/fairlead/ins_a/provision", nil, false, "direct launch becomes the role of an operation in a customer's stack"},
+		{"DirectAgentsRole", "sts:AssumeRole", "arn:aws:iam::444455556666:role/admin", nil, false, "direct launch becomes another role of a customer"},
+		{"DirectAgentsRole", "sts:AssumeRole", session, nil, false, "direct launch opens a session without the Runner API"},
+		{"DirectAgentsRole", "sts:AssumeRole", publish, nil, false, "direct launch publishes"},
+		{"DirectAgentsRole", "sts:GetWebIdentityToken", "*", map[string]any{"sts:IdentityTokenAudience": []any{"api://AzureADTokenExchange"}}, true, "direct launch reaches a cluster in Azure"},
+		{"DirectAgentsRole", "sts:GetWebIdentityToken", "*", map[string]any{"sts:IdentityTokenAudience": []any{"https://elsewhere.example"}}, false, "direct launch proves its identity to another audience"},
+		{"DirectAgentsRole", "dynamodb:GetItem", table, nil, false, "direct launch reads the vendor's table"},
+		{"DirectAgentsRole", "kms:Decrypt", s.ARN("SealKey"), nil, false, "direct launch opens sealed values itself"},
+		{"DirectAgentsRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "direct launch signs a job"},
+		{"DirectAgentsRole", "sqs:ReceiveMessage", sqs + "run_a-q", nil, false, "direct launch takes an installed runner's wake-ups"},
+		{"DirectAgentsRole", "s3:GetObject", blobs + "/state/x", nil, false, "direct launch reads states"},
+		{"DirectAgentsRole", "ecr:PutImage", ecr + "runner", nil, false, "direct launch replaces the runner that all customers start"},
+		{"DirectRole", "kms:Decrypt", s.ARN("SealKey"), nil, true, "the function opens a configuration"},
+		{"DirectRole", "kms:GenerateDataKey", s.ARN("SealKey"), nil, false, "the function seals"},
+		{"DirectRole", "kms:Sign", s.ARN("SigningKey"), ed25519, false, "the function signs a job"},
+		{"DirectRole", "dynamodb:PutItem", table, nil, true, "the function makes an enrolment"},
+		{"DirectRole", "dynamodb:DeleteItem", table, nil, false, "the function removes records"},
+		{"DirectRole", "sts:AssumeRole", "arn:aws:iam::444455556666:role/fairlead-direct-jobs", nil, false, "the function uses a customer's role"},
+		{"BuildRunnerRole", "lambda:InvokeFunction", alias("direct"), nil, false, "code in a build asks for customers' credentials"},
+		{"SessionRole", "lambda:InvokeFunction", alias("direct"), runnerA, false, "a runner asks for customers' credentials"},
+		{"ControlAPIRole", "lambda:InvokeFunction", alias("direct"), nil, false, "a function asks for customers' credentials"},
 		{"ControlAPIRole", "iam:PassRole", s.ARN("BuildRunnerRole"), nil, false, "a function passes on the build runner's role"},
 	}
-	for _, role := range []string{"ControlAPIRole", "SessionAPIRole", "RunnerAPIRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole"} {
+	for _, role := range []string{"ControlAPIRole", "SessionAPIRole", "RunnerAPIRole", "DirectRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole", "DirectAgentsRole", "DirectAgentsExecutionRole"} {
 		for action, resource := range map[string]string{
 			"iam:CreateUser": "arn:aws:iam::111122223333:user/x", "iam:PutRolePolicy": session, "iam:PassRole": session,
 			"lambda:UpdateFunctionCode": s.ARN("ControlAPI"), "kms:ScheduleKeyDeletion": s.ARN("SealKey"), "kms:PutKeyPolicy": s.ARN("SigningKey"),

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"strings"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
 )
@@ -23,6 +25,7 @@ const (
 	ParameterBudget      = "MonthlyBudget"
 	ParameterTable       = "RestoredTable"
 	ParameterSigns       = "SignsWith"
+	ParameterDirect      = "DirectLaunch"
 )
 
 // Values of ParameterSigns: the key that signs job specs. Runners pin both keys.
@@ -63,6 +66,7 @@ func (b *builder) declare() {
 		{ParameterAlarmEmail, None, `none|[^@\s]+@[^@\s]+`, "a mail address", "Mail address that gets alarms"},
 		{ParameterBuildRunner, None, `none|run_[0-9a-z]{26}`, "the identifier of a runner: `fairlead runner create NAME --aws-role ARN` prints it", "Identifier of the build runner"},
 		{ParameterBuildKeys, None, `none|[A-Za-z0-9+/]{43}=(,[A-Za-z0-9+/]{43}=)*`, "public keys in base64, separated by commas", "Public keys of the control plane that the build runner pins"},
+		{ParameterDirect, None, `none|sha256:[0-9a-f]{64}`, "the digest of an image: sha256: and 64 hexadecimal digits", "Digest of the image in the stack's registry that launches jobs in customers' clusters directly"},
 		{ParameterBudget, None, `none|[1-9][0-9]{0,7}`, "an amount in whole dollars", "What this AWS account may cost a month in US dollars before an alarm; it needs AlarmEmail to reach a person"},
 		{ParameterTable, None, `none|[A-Za-z0-9_.-]{3,255}/stream/[0-9T:.-]+`, "the table's name, /stream/ and the stream's label: `make deploy TABLE=NAME` finds it", "Restored table that the functions serve instead of the stack's own, with its stream"},
 		{ParameterSigns, SignsFirst, `First|Spare`, "First or Spare", "Key that signs job specs; Spare if the first is lost"},
@@ -84,6 +88,7 @@ func (b *builder) declare() {
 		{"ImageHasItsTemplate", ParameterDigest, ParameterTemplate, "The image and the template are of one release: RunnerDigest needs TemplateDigest."},
 		{"TemplateHasItsImage", ParameterTemplate, ParameterDigest, "The image and the template are of one release: TemplateDigest needs RunnerDigest."},
 		{"BuildRunnerHasAnImage", ParameterBuildRunner, ParameterDigest, "BuildRunner needs RunnerDigest: ECS starts it from the image in this stack's registry."},
+		{"DirectLaunchHasAnImage", ParameterDirect, ParameterDigest, "DirectLaunch needs RunnerDigest: its jobs run in that image."},
 		{"BuildRunnerHasKeys", ParameterBuildRunner, ParameterBuildKeys, "BuildRunner needs BuildRunnerKeys: it runs only jobs that one of these keys signed."},
 	} {
 		set := func(id string) awscdk.ICfnRuleConditionExpression {
@@ -98,6 +103,16 @@ func (b *builder) declare() {
 // when returns a reference that is then if the parameter is set, and otherwise or.
 func (b *builder) when(id string, then, or any) awscdk.ICfnRuleConditionExpression {
 	return awscdk.Fn_ConditionIf(b.parameters[id].isSet.LogicalId(), then, or)
+}
+
+// onlyAll makes all resources so far exist only if the parameter is set, whose logical ids
+// begin with the prefix.
+func (b *builder) onlyAll(id, prefix string) {
+	for _, c := range *b.stack.Node().Children() {
+		if r, ok := c.(awscdk.CfnResource); ok && strings.HasPrefix(*c.Node().Id(), prefix) {
+			b.only(id, r)
+		}
+	}
 }
 
 // only makes a resource exist only if the parameter is set.

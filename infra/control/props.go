@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -42,6 +43,7 @@ type Props struct {
 	Traces    string // URL of the OpenTelemetry collector of the functions' traces; "": no traces
 	AllAtOnce bool   // a new version of a function gets all invocations at once, without a canary
 	Build     Build
+	Direct    Network // of the service of direct launch, which ParameterDirect switches on
 }
 
 // retentions are the days of retention that CloudWatch Logs supports.
@@ -59,10 +61,11 @@ func FromContext(get func(key string) string) (Props, error) {
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"),
 		Traces: get("otlpEndpoint"), RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
-		Build: Build{Size: get("buildRunnerSize"), VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))},
+		Build:  Build{Size: get("buildRunnerSize"), Network: Network{VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))}},
+		Direct: Network{VPC: get("directLaunchVpc"), Subnets: fields(get("directLaunchSubnets"))},
 	}
 	protected, canary := true, true
-	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "deletionProtection": &protected, "canary": &canary} {
+	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "directLaunchPublicIp": &p.Direct.PublicIP, "deletionProtection": &protected, "canary": &canary} {
 		switch value := get(key); value {
 		case "":
 		case "true", "false":
@@ -125,10 +128,10 @@ func (p Props) withDefaults() (Props, error) {
 	case p.MemoryMB < 128 || p.MemoryMB > 10240:
 		return p, fmt.Errorf("functionMemoryMb is %d; Lambda supports 128 to 10240", p.MemoryMB)
 	}
-	if err := p.Build.check(); err != nil {
+	err := errors.Join(p.Build.check(), p.Direct.check("directLaunch"))
+	if err != nil {
 		return p, err
 	}
-	var err error
 	p.Functions, err = filepath.Abs(p.Functions)
 	return p, err
 }

@@ -75,7 +75,7 @@ func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTa
 func TestSecurityProperties(t *testing.T) {
 	s := stack(t)
 	infratest.BucketsAreSafe(t, s, "Templates")
-	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "dynamodb:ListStreams", "cloudwatch:DescribeAlarms"}})
+	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "dynamodb:ListStreams", "cloudwatch:DescribeAlarms", "sts:GetWebIdentityToken"}})
 	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {
 		p := r.Properties
@@ -258,7 +258,7 @@ func TestPropsAreReadFromContext(t *testing.T) {
 	if err != nil || p.Stage != "prod" || p.LogDays != 90 || p.Deletable {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	want := control.Build{Size: "Large", VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}
+	want := control.Build{Size: "Large", Network: control.Network{VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}}
 	if !reflect.DeepEqual(p.Build, want) {
 		t.Errorf("the build runner is %+v, want %+v", p.Build, want)
 	}

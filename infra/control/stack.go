@@ -67,6 +67,7 @@ type builder struct {
 	routes                                []awsapigatewayv2.CfnRoute
 	alarms                                *string // ARN of the topic
 	build                                 build
+	direct                                direct
 }
 
 // New adds the control plane's stack to the scope.
@@ -111,9 +112,13 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	if err := b.makeBuildRunner(); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
+	if err := b.makeDirectLaunch(); err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
 	if err := b.canaries(b.watch()); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
+	b.onlyAll(ParameterDirect, titles["direct"])
 	b.outputs()
 	if err := b.suppress(); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
@@ -145,6 +150,7 @@ func (b *builder) outputs() {
 	output("SigningKeyArn", "signs jobs; runners pin its public half", b.signs)
 	output("SpareSigningKeyArn", "the other key of which runners pin the public half", b.idle)
 	output("BuildRunnerRoleArn", "role that a build runner has, or would have", b.roleARN(b.buildRunnerRole()))
+	output("DirectLaunchRoleArn", "role that direct launch has, or would have; customers' roles trust it", b.roleARN(b.directRole()))
 	output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())
 	published := func(id, doc, parameter, value string) {
 		output(id, doc, value).SetCondition(b.parameters[parameter].isSet)

@@ -28,6 +28,7 @@ func given() map[string]string {
 		"BootstrapVersion": "/cdk-bootstrap/hnb659fds/version", control.ParameterReserves: control.Reserves, control.ParameterBudget: "500",
 		control.ParameterAlarmEmail: "oncall@example.com", control.ParameterReaders: "444455556666",
 		control.ParameterDigest: "sha256:" + strings.Repeat("0", 64), control.ParameterTemplate: strings.Repeat("1", 64),
+		control.ParameterDirect:      "sha256:" + strings.Repeat("2", 64),
 		control.ParameterBuildRunner: "run_" + strings.Repeat("0", 26), control.ParameterBuildKeys: strings.Repeat("A", 43) + "=",
 	}
 }

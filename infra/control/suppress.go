@@ -46,5 +46,8 @@ func (b *builder) suppress() error {
 	nag.Suppress(b.templates, "AwsSolutions-S2", reason)
 	nag.Suppress(b.runnerImages, "AwsSolutions-ECR1", reason)
 	nag.Suppress(b.cancels, "AwsSolutions-DDB3", "a cancel marker is needed for seconds; a restored one would be false")
+	if err := b.suppressDirectLaunch(); err != nil {
+		return err
+	}
 	return b.suppressBuild()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
@@ -25,7 +24,6 @@ func (s *Server) DirectConfiguration(ctx context.Context, id string) (revision s
 }
 
 // DirectEnrolment creates a single-use token that enrols an agent of the runner.
-func (s *Server) DirectEnrolment(ctx context.Context, name string) (string, error) {
-	token, _, err := s.control.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg, Operator: true}, name)
-	return token, err
+func (s *Server) DirectEnrolment(ctx context.Context, id string) (string, error) {
+	return s.control.DirectEnrolment(ctx, fairlead.RunnerID(id))
 }

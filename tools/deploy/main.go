@@ -31,6 +31,7 @@ func main() {
 	flag.StringVar(&without, "without", "", "accounts to remove from them, separated by commas")
 	flag.StringVar(&o.Operator, "operator", "operator", "name of the token that the CLI logs in with")
 	flag.StringVar(&o.BuildRunner, "build-runner", "", `name of your own runner beside the control plane; "none" removes it; default: keep the current one`)
+	flag.StringVar(&o.DirectLaunch, "direct-launch", "", "on: run agents beside the control plane that start jobs in customers' clusters; off: remove them; default: keep as it is")
 	flag.StringVar(&o.AlarmEmail, "alarm-email", "", `mail address that gets alarms; "none" removes it; default: keep the current one`)
 	flag.StringVar(&o.Budget, "monthly-budget", "", `US dollars a month that the account may cost before an alarm; "none" removes the alarm; default: keep the current amount`)
 	flag.StringVar(&o.SignsWith, "signs-with", "", "key that signs job specs: First, or Spare if the first is lost; default: keep the current one")

@@ -58,6 +58,9 @@ type Options struct {
 	Budget string
 	// SignsWith is the key that signs job specs: First or Spare. "" keeps the current key.
 	SignsWith string
+	// DirectLaunch is On to run the service of direct launch, and Off to remove it. "" keeps
+	// it as it is.
+	DirectLaunch string
 	// Table is a restored table that the functions serve instead of the stack's own, after
 	// `fairlead ops restore` has prepared it. "" keeps the current table. OwnTable is the
 	// stack's own.
@@ -70,6 +73,12 @@ const AnyAccount = "any"
 
 // NoBuildRunner is the value of Options.BuildRunner that removes the build runner.
 const NoBuildRunner = "none"
+
+// Values of Options.DirectLaunch.
+const (
+	On  = "on"
+	Off = "off"
+)
 
 // OwnTable is the value of Options.Table that selects the stack's own table.
 const OwnTable = "none"
@@ -118,6 +127,9 @@ func (o Options) check() error {
 			return fmt.Errorf("customer %q is not an AWS account: use its twelve digits, or %q for every account", a, AnyAccount)
 		}
 	}
+	if !slices.Contains([]string{"", On, Off}, o.DirectLaunch) {
+		return fmt.Errorf("direct launch %q: use on or off", o.DirectLaunch)
+	}
 	if !slices.Contains([]string{"", firstKey, "Spare"}, o.SignsWith) {
 		return fmt.Errorf("the key %q is not a signing key of the stack: use First or Spare", o.SignsWith)
 	}
@@ -145,6 +157,7 @@ type state struct {
 	reserves        bool              // wanted: functions have reserved concurrency
 	readers         []string          // wanted: accounts that may read the image and the template
 	builder         string            // wanted: identifier of the build runner; "": none
+	direct          bool              // wanted: the service of direct launch
 	alarms          string            // wanted: mail address that gets alarms; "": none
 	budget          string            // wanted: US dollars a month above which there is an alarm; "": no limit
 	table           string            // wanted: restored table with its stream, as the parameter RestoredTable; "": the stack's own
@@ -192,11 +205,11 @@ func (d *Deployment) Do(ctx context.Context) error {
 }
 
 func (d *Deployment) deploy(ctx context.Context, s state) error {
-	image, err := d.build(ctx)
+	images, err := d.build(ctx, s)
 	if err != nil {
 		return err
 	}
-	if s.outputs, err = d.apply(ctx, s, image); err != nil {
+	if s.outputs, err = d.apply(ctx, s, images); err != nil {
 		return err
 	}
 	s.prepared = true
@@ -206,7 +219,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		// next run finds a created stack and protects the tables.
 		s.status = types.StackStatusCreateComplete
 		d.say("Protecting the tables against deletion")
-		if s.outputs, err = d.apply(ctx, s, image); err != nil {
+		if s.outputs, err = d.apply(ctx, s, images); err != nil {
 			return err
 		}
 	}
@@ -223,14 +236,14 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		return err
 	}
 	s.builder = builder
-	_, err = d.apply(ctx, s, image)
+	_, err = d.apply(ctx, s, images)
 	return err
 }
 
 // apply deploys the stack, publishes the image and the template, and returns the
 // stack's outputs.
-func (d *Deployment) apply(ctx context.Context, s state, image string) (map[string]string, error) {
-	r, err := d.synthesize(ctx, s, image)
+func (d *Deployment) apply(ctx context.Context, s state, images images) (map[string]string, error) {
+	r, err := d.synthesize(ctx, s, images)
 	if err != nil {
 		return nil, err
 	}
@@ -335,6 +348,7 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	if d.BuildRunner != NoBuildRunner {
 		s.builder = set(s.parameters["BuildRunner"])
 	}
+	s.direct = d.DirectLaunch == On || d.DirectLaunch == "" && set(s.parameters["DirectLaunch"]) != ""
 	s.alarms = set(cmp.Or(d.AlarmEmail, s.parameters["AlarmEmail"]))
 	s.budget = set(cmp.Or(d.Budget, s.parameters["MonthlyBudget"]))
 	s.table, err = d.restoredTable(ctx, s.parameters["RestoredTable"])
@@ -418,6 +432,12 @@ func (d *Deployment) announce(s state) {
 		verb = "update"
 	}
 	step("%s the stack %s", verb, d.stack())
+	switch {
+	case s.direct:
+		step("run agents beside the control plane that start jobs in customers' clusters (direct launch)")
+	case d.DirectLaunch == Off && set(s.parameters["DirectLaunch"]) != "":
+		step("remove the agents of direct launch")
+	}
 	step("publish the image in the stack's registry and the template in its bucket, unless they exist")
 	switch {
 	case slices.Contains(s.readers, AnyAccount):

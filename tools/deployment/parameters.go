@@ -57,9 +57,9 @@ func (d *Deployment) values(ctx context.Context, s state, r release) ([]paramete
 		reservation = reserves
 	}
 	list := []parameter{
-		{"RunnerDigest", r.image}, {"TemplateDigest", fmt.Sprintf("%x", sha256.Sum256(r.template))}, {"RunnerReaders", strings.Join(s.readers, ",")},
+		{"RunnerDigest", r.runner}, {"TemplateDigest", fmt.Sprintf("%x", sha256.Sum256(r.template))}, {"RunnerReaders", strings.Join(s.readers, ",")},
 		{"AlarmEmail", s.alarms}, {"BuildRunner", s.builder}, {"BuildRunnerKeys", keys}, {"ReservesConcurrency", reservation}, {"MonthlyBudget", s.budget},
-		{"RestoredTable", s.table}, {"SignsWith", cmp.Or(d.SignsWith, s.parameters["SignsWith"], firstKey)},
+		{"DirectLaunch", r.direct}, {"RestoredTable", s.table}, {"SignsWith", cmp.Or(d.SignsWith, s.parameters["SignsWith"], firstKey)},
 	}
 	for i, p := range list {
 		list[i].value = cmp.Or(p.value, none)

@@ -25,9 +25,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// release has the runner's image and the template for customers, built on this machine.
+// images are the digests of the images that are built on this machine: "sha256:" and hex.
+type images struct {
+	runner string
+	direct string // of direct launch; "": not wanted
+}
+
+// release has the images and the template for customers.
 type release struct {
-	image    string // digest: "sha256:" and hex
+	images
 	template []byte
 }
 
@@ -44,20 +50,31 @@ const (
 	templateFile    = "bin/infra/fairlead-runner.yaml"
 )
 
-// build builds the functions and the runner's image, and returns the image's digest.
-func (d *Deployment) build(ctx context.Context) (image string, err error) {
+// build builds the functions and the images.
+func (d *Deployment) build(ctx context.Context, s state) (out images, err error) {
 	d.say("\nBuilding the functions")
 	if _, err := d.Run(ctx, Command{Args: []string{"go", "run", "./tools/functions", "-out", functionsFolder}, Folder: d.Root}); err != nil {
-		return "", err
+		return out, err
 	}
 	d.say("Building the runner's image, for arm64; its OpenTofu takes some minutes the first time")
-	digest, err := d.Run(ctx, Command{Args: []string{"go", "run", "./infra/images/runner", "-arch", "arm64", "-version", d.Version, "-out", imageFolder}, Folder: d.Root})
+	if out.runner, err = d.image(ctx); err != nil || !s.direct {
+		return out, err
+	}
+	d.say("Building the image of direct launch, for arm64")
+	out.direct, err = d.image(ctx, "-direct")
+	return out, err
+}
+
+// image builds an image and returns its digest.
+func (d *Deployment) image(ctx context.Context, flags ...string) (string, error) {
+	args := append([]string{"go", "run", "./infra/images/runner", "-arch", "arm64", "-version", d.Version, "-out", imageFolder}, flags...)
+	digest, err := d.Run(ctx, Command{Args: args, Folder: d.Root})
 	return strings.TrimSpace(string(digest)), err
 }
 
 // synthesize writes the stacks' templates. They do not depend on the release: the
 // parameters name its image and its template.
-func (d *Deployment) synthesize(ctx context.Context, s state, image string) (release, error) {
+func (d *Deployment) synthesize(ctx context.Context, s state, images images) (release, error) {
 	d.say("Synthesizing the stacks")
 	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder)}
 	if !created(s.status) {
@@ -67,14 +84,19 @@ func (d *Deployment) synthesize(ctx context.Context, s state, image string) (rel
 		return release{}, err
 	}
 	template, err := os.ReadFile(filepath.Join(d.Root, templateFile))
-	return release{image: image, template: template}, err
+	return release{images: images, template: template}, err
 }
 
 // publish pushes the image to the stack's registry and uploads the template to its
 // bucket, unless they exist already.
 func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r release) error {
-	if err := d.push(ctx, outputs["RunnerRepository"], r.image); err != nil {
+	if err := d.push(ctx, outputs["RunnerRepository"], r.runner, "layout"); err != nil {
 		return fmt.Errorf("push the runner's image: %w", err)
+	}
+	if r.direct != "" {
+		if err := d.push(ctx, outputs["RunnerRepository"], r.direct, "layout-direct"); err != nil {
+			return fmt.Errorf("push the image of direct launch: %w", err)
+		}
 	}
 	if err := d.upload(ctx, outputs["TemplateBucket"], r); err != nil {
 		return fmt.Errorf("publish the template: %w", err)
@@ -82,9 +104,9 @@ func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r r
 	return nil
 }
 
-// push pushes the image with its digest as the tag. ECR deletes images without a tag
+// push pushes the image of a layout, a folder of imageFolder, with its digest as the tag. ECR deletes images without a tag
 // after some time. A tag with the version could not be pushed twice.
-func (d *Deployment) push(ctx context.Context, repository, digest string) error {
+func (d *Deployment) push(ctx context.Context, repository, digest, folder string) error {
 	repo, err := name.NewRepository(repository)
 	if err != nil {
 		return err
@@ -103,8 +125,8 @@ func (d *Deployment) push(ctx context.Context, repository, digest string) error 
 	case !errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound:
 		return err
 	}
-	d.say("Pushing the runner's image to %s", repo)
-	index, err := layout.ImageIndexFromPath(filepath.Join(d.Root, imageFolder, "layout"))
+	d.say("Pushing an image to %s", repo)
+	index, err := layout.ImageIndexFromPath(filepath.Join(d.Root, imageFolder, folder))
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/elasticmq"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/moto"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -45,14 +46,16 @@ import (
 var (
 	// Own, because a server that other packages load trims streams before this
 	// package reads them.
-	tables = dynamodblocal.Server{Own: true}
-	queues elasticmq.Server
+	tables  = dynamodblocal.Server{Own: true}
+	queues  elasticmq.Server
+	cluster kube.Server
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	tables.Stop()
 	queues.Stop()
+	cluster.Stop()
 	os.Exit(code)
 }
 

@@ -49,6 +49,7 @@ type vendor struct {
 	deployment.Deployment
 	out    bytes.Buffer
 	image  v1.Image // built by the replaced image builder
+	direct v1.Image // of direct launch
 	cfn    *cloudformation.Client
 	before func()            // runs just before "cdk deploy"; nil: nothing
 	kept   map[string]string // values of the stack's parameters, which CloudFormation keeps
@@ -128,6 +129,7 @@ func newVendor(t *testing.T) *vendor {
 	v := &vendor{}
 	var digest string
 	v.image, digest = runnerImage(t, "the first release")
+	v.direct, _ = runnerImage(t, "direct launch")
 	customers, err := os.ReadFile(runnerTemplate)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +221,10 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 	case "go run ./tools/functions": // the account already has the functions
 		return nil, nil
 	case "go run ./infra/images/runner":
-		return v.buildImage()
+		if slices.Contains(c.Args, "-direct") {
+			return v.buildImage("layout-direct", v.direct)
+		}
+		return v.buildImage("layout", v.image)
 	case "cdk synth":
 		file := filepath.Join(v.Root, "bin", "infra", "fairlead-runner.yaml")
 		text, err := os.ReadFile(runnerTemplate)
@@ -237,17 +242,17 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 	return cmd.Output()
 }
 
-func (v *vendor) buildImage() ([]byte, error) {
-	digest, err := v.image.Digest()
+func (v *vendor) buildImage(name string, image v1.Image) ([]byte, error) {
+	digest, err := image.Digest()
 	if err != nil {
 		return nil, err
 	}
-	folder := filepath.Join(v.Root, "bin", "images", "runner", "layout")
+	folder := filepath.Join(v.Root, "bin", "images", "runner", name)
 	l, err := layout.Write(folder, empty.Index)
 	if err != nil {
 		return nil, err
 	}
-	return []byte(digest.String() + "\n"), l.AppendImage(v.image)
+	return []byte(digest.String() + "\n"), l.AppendImage(image)
 }
 
 // deployStack creates or updates the stack's record in CloudFormation, with the
@@ -413,11 +418,23 @@ func TestUpdateKeepsCustomersAndPublishesFirst(t *testing.T) {
 			t.Error("the stack would name an image that is not in the registry")
 		}
 	}
-	v.Customers, v.Without = []string{"777788889999"}, nil
+	v.Customers, v.Without, v.DirectLaunch = []string{"777788889999"}, nil, deployment.On
 	v.out.Reset()
 	v.ok("deploy the second release", v.Do(t.Context()))
 	if !strings.Contains(v.out.String(), "update the stack fairlead-test") || !strings.Contains(v.out.String(), "444455556666, 777788889999") {
 		t.Errorf("the output does not name both customers and the update:\n%s", v.out.String())
+	}
+	direct, err := v.direct.Digest()
+	v.ok("read the digest", err)
+	for _, option := range []string{"", deployment.Off} {
+		if v.kept["DirectLaunch"] != direct.String() || !v.registry.has("fairlead-test/runner", direct.String()) {
+			t.Errorf("the stack runs direct launch from %q, want the pushed image %s", v.kept["DirectLaunch"], direct)
+		}
+		v.DirectLaunch = option
+		v.ok("deploy with direct launch "+option, v.Do(t.Context()))
+	}
+	if v.kept["DirectLaunch"] != "none" {
+		t.Errorf("the stack still runs direct launch from %q", v.kept["DirectLaunch"])
 	}
 	v.Customers, v.Without, v.DryRun = nil, []string{"444455556666", "777788889999"}, true
 	v.out.Reset()

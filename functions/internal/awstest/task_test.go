@@ -39,11 +39,14 @@ func (w *world) startTask(r *resolver, definition string) (stop func()) {
 	task := r.tmpl.Resources[definition].Properties
 	role := r.text(task["TaskRoleArn"])
 	container := task["ContainerDefinitions"].([]any)[0].(map[string]any)
-	var args []string
-	for _, a := range container["Command"].([]any) {
-		args = append(args, r.text(a))
+	image, args := "runner/direct", []string{} // without a command, the program of the image of direct launch
+	if command, ok := container["Command"].([]any); ok {
+		image = "runner"
+		for _, a := range command {
+			args = append(args, r.text(a))
+		}
 	}
-	cmd, log, done := exec.Command(program.Build(w.t, "runner", "-tags=clusters"), append(args, "--data", w.t.TempDir())...), &bytes.Buffer{}, make(chan struct{})
+	cmd, log, done := exec.Command(program.Build(w.t, image, "-tags=clusters"), append(args, "--data", w.t.TempDir())...), &bytes.Buffer{}, make(chan struct{})
 	cmd.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true"}, w.environ...)
 	cmd.Env = append(cmd.Env, w.credentials(role)...)
 	for _, v := range container["Environment"].([]any) {

@@ -28,6 +28,7 @@ var services = map[string]service{
 	"ECS":             {"ecs", (*Guard).ecs, false},
 	"EVENTBRIDGE":     {"events", (*Guard).events, false},
 	"KMS":             {"kms", (*Guard).kms, false},
+	"LAMBDA":          {"lambda", (*Guard).lambda, false},
 	"S3":              {"s3", (*Guard).s3, true},
 	"SECRETS_MANAGER": {"secretsmanager", (*Guard).secrets, false},
 	"SQS":             {"sqs", (*Guard).sqs, false},

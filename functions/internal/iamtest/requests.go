@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -176,6 +177,16 @@ func (g *Guard) ssm(operation string, _ *http.Request, body []byte) ([]Call, err
 		return nil, unknown("%s names no parameter, or one that a key encrypts", operation)
 	}
 	return withTags([]Call{{Action: "ssm:" + operation, Resource: g.named("ssm", "parameter/", in.Name)}}, "ssm:AddTagsToResource", pairs(in.Tags)), nil
+}
+
+// lambda knows only invocations, whose path names the function by its ARN.
+func (g *Guard) lambda(_ string, r *http.Request, _ []byte) ([]Call, error) {
+	path, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/2015-03-31/functions/"), "/invocations")
+	arn, err := url.PathUnescape(path)
+	if !ok || err != nil || !strings.HasPrefix(arn, "arn:") {
+		return nil, unknown("%s %s does not invoke a function by its ARN", r.Method, r.URL.Path)
+	}
+	return []Call{{Action: "lambda:InvokeFunction", Resource: arn}}, nil
 }
 
 func (g *Guard) secrets(operation string, _ *http.Request, body []byte) ([]Call, error) {

@@ -2,13 +2,16 @@ package plane
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api"
 	cancels "github.com/fairlead/fairlead/pkg/cancelmark/dynamo"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awssession"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 )
@@ -16,7 +19,7 @@ import (
 // ControlAPI wires the function that serves the Control API and creates the vendor's tokens.
 func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Makes: true,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Makes: true, Direct: c.DirectLaunch == "on",
 		LogArchive: c.LogArchive, LogGroups: cloudwatch.GroupOptions{Prefix: c.LogGroupPrefix, Days: c.LogRetention, Subscriber: c.LogSubscriber},
 		Publishing: &awssession.Options{Role: c.PublisherRole, ArtifactPrefix: c.ArtifactPrefix},
 		SealKey:    c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
@@ -71,6 +74,31 @@ func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 		return nil, err
 	}
 	return HTTP(api.RunnerHandler(o), p.Logger), nil
+}
+
+// Direct wires the function that answers agents of direct launch. Only the role of their service can
+// invoke it, so that neither the service nor a job has to have access to the table and its keys.
+func Direct(ctx context.Context, p Process[config.Direct]) (any, error) {
+	plane, err := Control(ctx, p.AWS, Resources{Table: p.Config.Table, SealKey: p.Config.SealKey}, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, in events.DirectRequest) (out events.DirectAnswer, err error) {
+		switch {
+		case in.Runners:
+			out.Runners, err = plane.DirectRunners(ctx, fairlead.DefaultOrg)
+		case in.Configuration != "":
+			var c *control.AgentConfiguration
+			if c, err = plane.DirectConfiguration(ctx, fairlead.RunnerID(in.Configuration)); err == nil {
+				out.Revision, out.Runner = c.Revision, c.Runner
+			}
+		case in.Enrolment != "":
+			out.Token, err = plane.DirectEnrolment(ctx, fairlead.RunnerID(in.Enrolment))
+		default:
+			err = errors.New("the request asks for nothing")
+		}
+		return out, err
+	}, nil
 }
 
 // Dispatch wires the function that sends wake-ups and domain events for the records of the table's

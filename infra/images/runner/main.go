@@ -1,7 +1,8 @@
 // Command runner builds the runner's image for customers' stacks: the runner, the
 // pinned OpenTofu, certificates and a user who is not root. With -shell the image also
 // has a shell and git, from pinned packages of Debian. The default architecture
-// is arm64. It needs no container daemon. It writes an OCI layout and, with -push,
+// is arm64. With -direct it builds the image of direct launch, which has one program.
+// It needs no container daemon. It writes an OCI layout and, with -push,
 // pushes the image. It prints the image's name with the digest, which goes into the
 // stack.
 package main
@@ -18,6 +19,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -27,7 +29,7 @@ import (
 
 type options struct {
 	arch, version, module, tofu, out, push string
-	shell                                  bool
+	shell, direct                          bool
 	packages                               string
 }
 
@@ -40,6 +42,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "bin/images/runner", "folder for the programs and the image, as an OCI layout")
 	flag.StringVar(&o.push, "push", "", "repository to push the image to, with the credentials of docker's configuration")
 	flag.BoolVar(&o.shell, "shell", false, "build the image with a shell and git, from Debian's packages")
+	flag.BoolVar(&o.direct, "direct", false, "build the image of direct launch instead, for the vendor's own account")
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = "bin"
@@ -64,39 +67,68 @@ func run(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
-	runner, err := filepath.Abs(filepath.Join(o.out, "fairlead-runner-"+o.arch))
+	spec, suffix, err := o.spec(ctx)
 	if err != nil {
 		return err
 	}
-	if err := image.BuildRunner(ctx, o.arch, o.version, runner); err != nil {
+	img, err := image.Build(spec)
+	if err != nil {
 		return err
+	}
+	return o.write(ctx, img, suffix)
+}
+
+// spec builds the programs and returns the image of them, and the suffix of its tag.
+func (o options) spec(ctx context.Context) (image.Spec, string, error) {
+	if !o.direct {
+		return o.runner(ctx)
+	}
+	program, err := filepath.Abs(filepath.Join(o.out, "fairlead-direct-"+o.arch))
+	if err != nil {
+		return image.Spec{}, "", err
+	}
+	if err := image.BuildDirect(ctx, o.arch, o.version, program); err != nil {
+		return image.Spec{}, "", err
+	}
+	return image.Direct(o.arch, program, o.version), "-direct", image.Check(program, o.arch)
+}
+
+func (o options) runner(ctx context.Context) (image.Spec, string, error) {
+	var none image.Spec
+	runner, err := filepath.Abs(filepath.Join(o.out, "fairlead-runner-"+o.arch))
+	if err != nil {
+		return none, "", err
+	}
+	if err := image.BuildRunner(ctx, o.arch, o.version, runner); err != nil {
+		return none, "", err
 	}
 	if o.tofu == "" {
 		if o.tofu, err = filepath.Abs(filepath.Join(o.out, "tofu-"+o.arch)); err != nil {
-			return err
+			return none, "", err
 		}
 		fmt.Fprintln(os.Stderr, "building OpenTofu; the first time takes some minutes")
 		if err := image.BuildTofu(ctx, o.module, o.arch, o.tofu); err != nil {
-			return err
+			return none, "", err
 		}
 	}
 	for _, program := range []string{runner, o.tofu} {
 		if err := image.Check(program, o.arch); err != nil {
-			return err
+			return none, "", err
 		}
 	}
 	spec, suffix := image.Runner(o.arch, runner, o.tofu, o.version), ""
 	if o.shell {
 		shell, err := image.Shell(ctx, o.arch, o.packages)
 		if err != nil {
-			return err
+			return none, "", err
 		}
 		spec, suffix = image.WithShell(spec, shell), "-shell"
 	}
-	img, err := image.Build(spec)
-	if err != nil {
-		return err
-	}
+	return spec, suffix, nil
+}
+
+// write writes the image as an OCI layout, pushes it if a repository is set, and prints its name.
+func (o options) write(ctx context.Context, img v1.Image, suffix string) error {
 	digest, err := img.Digest()
 	if err != nil {
 		return err

@@ -112,6 +112,7 @@ type Task struct {
 	// Role is the task's role; nil: the task of a step. It has no command, no environment and no
 	// role: the agent gives these to each step.
 	Role      awsiam.CfnRole
+	Alone     bool // the image's program is no runner and needs no command
 	Execution awsiam.CfnRole
 	Log       awslogs.CfnLogGroup
 }
@@ -130,9 +131,12 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 		mounts = append(mounts, &awsecs.CfnTaskDefinition_MountPointProperty{SourceVolume: jsii.String(v.name), ContainerPath: jsii.String(v.path), ReadOnly: jsii.Bool(false)})
 	}
 	name, command, role := agentContainer, jsii.Strings("agent"), (*string)(nil)
-	if t.Role == nil {
+	switch {
+	case t.Role == nil:
 		name, command = stepContainer, nil
-	} else {
+	case t.Alone:
+		command, role = nil, t.Role.AttrArn()
+	default:
 		role = t.Role.AttrArn()
 	}
 	return awsecs.NewCfnTaskDefinition(stack, jsii.String(id), &awsecs.CfnTaskDefinitionProps{

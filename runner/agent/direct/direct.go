@@ -1,10 +1,12 @@
-// Package direct runs agents in the process of the control plane. Each agent serves one runner whose
-// steps the control plane's process starts in the customer's cloud or cluster. Like all agents, it
-// enrols, opens sessions and claims jobs through the runner API. In addition, it gets the runner's
-// configuration with its secrets. The secrets never leave this process.
+// Package direct runs agents beside the control plane: in its process, or, if the control plane is
+// serverless, in a service of their own. Each agent serves one runner and starts its steps in the
+// customer's cloud or cluster. Like all agents, it enrols, opens sessions and claims jobs through the
+// runner API. In addition, it gets the runner's configuration with its secrets. The secrets never
+// leave this process.
 package direct
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,9 +25,9 @@ import (
 	"github.com/fairlead/fairlead/runner/agent"
 )
 
-// Plane is the control plane in this process.
+// Plane is the control plane beside the agents.
 type Plane interface {
-	// URL returns the control plane's address on this machine.
+	// URL returns the control plane's address for the agents.
 	URL() string
 	// Transport connects to the control plane. If it is nil, agents use the default transport, which
 	// trusts the CA certificates of this machine.
@@ -35,7 +37,7 @@ type Plane interface {
 	// DirectConfiguration returns a runner's configuration with its secrets.
 	DirectConfiguration(ctx context.Context, id string) (revision string, runner json.RawMessage, err error)
 	// DirectEnrolment makes a token that enrols one agent of the runner.
-	DirectEnrolment(ctx context.Context, name string) (token string, err error)
+	DirectEnrolment(ctx context.Context, id string) (token string, err error)
 }
 
 // Options of Serve. All but StepURL and Image are required.
@@ -44,14 +46,16 @@ type Options struct {
 	Version string
 	StepURL string   // control plane's URL for steps, unless a configuration sets it; "": Plane.URL
 	Image   string   // image of the runner, for configurations that do not set an image
-	Environ []string // environment of the control plane's process; it names the agents' file
-	Log     *slog.Logger
+	Environ []string // environment of this process; it names the agents' file
+	// Every is how often the list of runners is read; 0: every two seconds.
+	Every time.Duration
+	Log   *slog.Logger
 
 	Executors map[string]agent.OpenExecutor
 }
 
 const (
-	// lookEvery is how often the list of runners is read.
+	// lookEvery is the default of Options.Every.
 	lookEvery = 2 * time.Second
 	// againAfter is the pause before an agent that has ended is started again.
 	againAfter = 15 * time.Second
@@ -78,7 +82,7 @@ type hosted struct {
 // same folder find them.
 func Serve(ctx context.Context, p Plane, o Options) {
 	s := &server{plane: p, o: o, agents: map[string]*hosted{}}
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(cmp.Or(o.Every, lookEvery))
 	defer tick.Stop()
 	defer s.all.Wait()
 	for {
@@ -141,7 +145,7 @@ func (s *server) forget(id string) {
 func (s *server) folder(id string) string { return filepath.Join(s.o.Data, id) }
 
 func (s *server) run(ctx context.Context, id, name string) error {
-	token, err := s.plane.DirectEnrolment(ctx, name)
+	token, err := s.plane.DirectEnrolment(ctx, id)
 	if err != nil {
 		return err
 	}

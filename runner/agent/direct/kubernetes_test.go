@@ -2,11 +2,8 @@ package direct_test
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
-	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -27,18 +24,6 @@ import (
 var cluster kube.Server
 
 const image = "registry.example/fairlead/runner@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-// authorityOf returns the CA certificate, in PEM, of the server, which made its certificates itself.
-func authorityOf(t *testing.T, server string) []byte {
-	t.Helper()
-	c, err := tls.Dial("tcp", strings.TrimPrefix(server, "https://"), &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	chain := c.ConnectionState().PeerCertificates
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain[len(chain)-1].Raw})
-}
 
 // pods is a namespace of a real API server, with a service account and a user that may start jobs in it.
 type pods struct {
@@ -95,7 +80,7 @@ func newPods(t *testing.T) *pods {
 		t.Fatal(err)
 	}
 	token := issued.Status.Token
-	authority := authorityOf(t, cfg.Host)
+	authority := kube.Authority(t, cfg.Host)
 	// The installed agent uses the same service account, through a kubeconfig.
 	api := clientcmdapi.NewConfig()
 	api.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: authority}

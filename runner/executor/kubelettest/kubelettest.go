@@ -56,6 +56,9 @@ type Kubelet struct {
 type Options struct {
 	Image   string // the only image that can be pulled
 	Program string // the program of this image
+	// Environ has variables that each container gets in addition to those of its pod, as an image
+	// gives them.
+	Environ []string
 	// Cluster is the configuration of a client of the API server. With it, pods get
 	// their volumes and a kubeconfig of their service account. nil: pods get neither
 	// volumes nor a kubeconfig.
@@ -208,7 +211,7 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	for _, arg := range spec.Args {
 		r.cmd.Args = append(r.cmd.Args, moved.Replace(arg))
 	}
-	r.cmd.Env = []string{mark}
+	r.cmd.Env = append([]string{mark}, k.o.Environ...)
 	for _, v := range spec.Env {
 		value := strings.ReplaceAll(v.Value, "$$(", "$(")
 		if v.ValueFrom != nil {

@@ -33,6 +33,21 @@ func Runner(arch, runner, tofu, version string) Spec {
 	}
 }
 
+// DirectPath is the path of the program of direct launch in its image.
+const DirectPath = "/usr/local/bin/fairlead-direct"
+
+// Direct returns the image of direct launch with its program for arch. It starts jobs elsewhere, so
+// it has neither OpenTofu nor the runner.
+func Direct(arch, program, version string) Spec {
+	return Spec{
+		Arch: arch, Entrypoint: []string{DirectPath}, WorkingDir: DataFolder,
+		Env:     []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME=" + DataFolder, "TMPDIR=" + TempFolder, "FAIRLEAD_RUNNER_DATA=" + DataFolder},
+		Volumes: []string{DataFolder, TempFolder},
+		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead direct launch", "org.opencontainers.image.version": version},
+		Layers:  []Layer{Base(DataFolder, TempFolder), Program("direct launch", DirectPath, program)},
+	}
+}
+
 // WithShell returns the image of s with a layer of Shell: for modules whose provisioners run
 // commands, and for modules from git repositories.
 func WithShell(s Spec, shell Layer) Spec {
@@ -44,6 +59,11 @@ func WithShell(s Spec, shell Layer) Spec {
 
 // runnerPackage is the package of the runner's program.
 const runnerPackage = "github.com/fairlead/fairlead/runner"
+
+// BuildDirect builds the program of direct launch for arch into the file.
+func BuildDirect(ctx context.Context, arch, version, file string) error {
+	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.version="+version, "-tags=", runnerPackage+"/direct")
+}
 
 // BuildRunner builds the runner for arch into the file, with all executors. The same
 // source gives the same program on every machine.

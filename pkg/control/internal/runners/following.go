@@ -83,7 +83,7 @@ func TermsFor(t job.Terms, r store.Runner) job.Terms {
 	return t
 }
 
-// DirectRunners returns the runners that an agent inside the control plane serves: those
+// DirectRunners returns the runners that an agent beside the control plane serves: those
 // of the org and the shared runners. The map has each runner's name by its identifier.
 func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[string]string, error) {
 	out := map[string]string{}
@@ -101,15 +101,32 @@ func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[stri
 	return out, nil
 }
 
-// DirectConfiguration is AgentConfiguration with its secrets, for the agent inside the
-// control plane. No API may return it. A runner that is not direct is refused.
+// directRunner returns a runner that an agent beside the control plane serves. Another runner is
+// refused: its agents are the customer's, and the vendor's may not take its jobs.
+func directRunner(tx *kernel.Tx, id fairlead.RunnerID) (store.Runner, error) {
+	r, err := RunnerByID(tx, id)
+	if err == nil && !r.Direct {
+		err = fairlead.Conflict(fairlead.CodeRunnerNotDirect, "runner %s is not served by an agent beside the control plane", r.Name)
+	}
+	return r, err
+}
+
+// DirectEnrolment is CreateEnrolment for an agent beside the control plane.
+func (f *Fleet) DirectEnrolment(ctx context.Context, id fairlead.RunnerID) (token string, err error) {
+	r, err := directRunner(f.Reading(ctx), id)
+	if err != nil {
+		return "", err
+	}
+	token, _, err = f.CreateEnrolment(ctx, kernel.User{Org: r.Org, Operator: true}, r.Name)
+	return token, err
+}
+
+// DirectConfiguration is AgentConfiguration with its secrets, for the agent beside the
+// control plane. No HTTP API may return it. A runner that is not direct is refused.
 func (f *Fleet) DirectConfiguration(ctx context.Context, id fairlead.RunnerID) (*AgentConfiguration, error) {
-	r, err := RunnerByID(f.Reading(ctx), id)
+	r, err := directRunner(f.Reading(ctx), id)
 	if err != nil {
 		return nil, err
-	}
-	if !r.Direct {
-		return nil, fairlead.Conflict(fairlead.CodeRunnerNotDirect, "runner %s is not served by an agent inside the control plane", r.Name)
 	}
 	spec, err := specOf(f.Reading(ctx), r)
 	if err != nil {

@@ -1,0 +1,216 @@
+package awstest
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fairlead/fairlead/functions/internal/iamtest"
+	"github.com/fairlead/fairlead/functions/internal/plane"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
+	"github.com/fairlead/fairlead/runner/executor/kubelettest"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+	"github.com/fairlead/fairlead/tools/program"
+)
+
+// runnerOf is the image of the runner that the stack has published.
+var runnerOf = registryHost + "/fairlead-test/runner@" + released()["RunnerDigest"]
+
+// A vendor switches on direct launch. It deploys an app of OpenTofu modules into a customer's
+// Kubernetes cluster, and into a customer's ECS cluster. Nothing is installed there, and IAM decides
+// on each request. The task of direct launch is then replaced by one with an empty disk, which goes on.
+func TestDirectLaunchDeploysWithoutARunner(t *testing.T) {
+	skipIfShort(t)
+	w := deployDirect(t)
+	defer w.close()
+	stop := w.startTask(w.resolver, "DirectAgentsTask")
+	w.cli("app", "apply", "examples/shop")
+	for name, file := range map[string]string{"pods": w.clusterOfPods(), "tasks": w.clusterOfTasks()} {
+		if out := w.cli("runner", "create", name, "--file", file); strings.Contains(string(out), "no agent") {
+			t.Errorf("the control plane warns of a runner that direct launch serves:\n%s", out)
+		}
+		w.cli("install", "create", name, "--app", "shop", "--runner", name, "--input-file", "examples/shop/demo.inputs.yaml")
+		w.deployInstall(name)
+	}
+	if n := w.guard.Uses(jobsRole, "ecs:RunTask"); n == 0 {
+		t.Error("direct launch started no task as the customer's role")
+	}
+	stop()
+	stop = w.startTask(w.resolver, "DirectAgentsTask")
+	defer stop()
+	for _, name := range []string{"pods", "tasks"} {
+		w.cli("runner", "check", name, "--timeout", "2m")
+	}
+}
+
+// deployDirect deploys the control plane with direct launch, and serves Lambda's API to it.
+func deployDirect(t *testing.T) *world {
+	t.Helper()
+	tofu := os.Getenv("FAIRLEAD_TOFU")
+	if tofu == "" {
+		t.Skip("FAIRLEAD_TOFU is not set; make test-aws sets it to an OpenTofu")
+	}
+	parameters := released()
+	parameters["DirectLaunch"] = "sha256:" + strings.Repeat("2", 64)
+	a := deploy(t, releasedTemplate(t, parameters))
+	lambda, err := a.guard.Handler("LAMBDA", http.HandlerFunc(a.serveInvocation))
+	a.ok("guard Lambda", err)
+	w := connect(t, a, map[string]http.Handler{"lambda." + region + ".amazonaws.com": lambda})
+	// The image has OpenTofu on its path.
+	folder := t.TempDir()
+	a.ok("make the image's folder of programs", os.Symlink(tofu, filepath.Join(folder, "tofu")))
+	w.tasks.Environ = append(w.tasks.Environ, "PATH="+folder+":"+os.Getenv("PATH"))
+	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
+	w.ok("ask for a token", err)
+	var operator plane.Operator
+	w.ok("read the answer", json.Unmarshal(answer, &operator))
+	w.token = operator.Token
+	return w
+}
+
+// serveInvocation serves Invoke of Lambda's API.
+func (a *account) serveInvocation(w http.ResponseWriter, r *http.Request) {
+	_, name, _ := strings.Cut(r.URL.Path, ":function:fairlead-test-")
+	name = strings.TrimSuffix(strings.TrimSuffix(name, "/invocations"), ":live")
+	event, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client is gone
+	}
+	answer, err := a.invoke(r.Context(), name, json.RawMessage(event))
+	if err != nil {
+		w.Header().Set("X-Amz-Function-Error", "Unhandled")
+		answer, _ = json.Marshal(map[string]string{"errorMessage": err.Error()})
+	}
+	_, _ = w.Write(answer)
+}
+
+func (w *world) writeRunner(text string) string {
+	file := filepath.Join(w.t.TempDir(), "runner.yaml")
+	w.ok("write the runner's file", os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// clusterOfPods makes a namespace in a real API server with a node that runs its pods. It returns the
+// file of a runner whose jobs run there.
+func (w *world) clusterOfPods() string {
+	t, ctx := w.t, w.t.Context()
+	cfg, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig(t))
+	w.ok("read the kubeconfig", err)
+	admin, err := kubernetes.NewForConfig(cfg)
+	w.ok("make a client of the cluster", err)
+	ns, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shop-"}}, metav1.CreateOptions{})
+	w.ok("make a namespace", err)
+	t.Cleanup(func() { _ = admin.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}) })
+	for _, name := range []string{"agent", "jobs"} {
+		_, err := admin.CoreV1().ServiceAccounts(ns.Name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		w.ok("make the service account "+name, err)
+	}
+	// The rules of docs/reference/executors.md.
+	_, err = admin.RbacV1().Roles(ns.Name).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "get", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}},
+	}}, metav1.CreateOptions{})
+	w.ok("make the agent's role", err)
+	_, err = admin.RbacV1().RoleBindings(ns.Name).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "agent"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "agent", Namespace: ns.Name}}}, metav1.CreateOptions{})
+	w.ok("bind the agent's role", err)
+	issued, err := admin.CoreV1().ServiceAccounts(ns.Name).CreateToken(ctx, "agent", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	w.ok("make a token", err)
+	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: runnerOf, Program: program.Build(t, "runner", "-tags=clusters"), Environ: w.tasks.Environ, Cluster: cfg})
+	return w.writeRunner(fmt.Sprintf(`runner_configuration:
+  type: kubernetes
+  cluster: {server: %q, certificate_authority_data: %s, auth: {service_account_token: %s}}
+  job: {namespace: %s, service_account: jobs}
+state_storage_configuration: {type: http}
+`, cfg.Host, base64.StdEncoding.EncodeToString(kube.Authority(t, cfg.Host)), issued.Status.Token, ns.Name))
+}
+
+// jobsRole is the role that the customer made for direct launch.
+const jobsRole = "arn:aws:iam::" + accountID + ":role/fairlead-direct-jobs"
+
+// clusterOfTasks makes an ECS cluster with a task definition for jobs, and a role that only direct
+// launch can assume. It returns the file of a runner whose jobs run there.
+func (w *world) clusterOfTasks() string {
+	api := awsecs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(w.tasks.URL()), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
+	made, err := api.CreateCluster(w.t.Context(), &awsecs.CreateClusterInput{ClusterName: aws.String("jobs")})
+	w.ok("make a cluster", err)
+	defined, err := api.RegisterTaskDefinition(w.t.Context(), &awsecs.RegisterTaskDefinitionInput{Family: aws.String("jobs"), NetworkMode: types.NetworkModeAwsvpc,
+		RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
+		ContainerDefinitions: []types.ContainerDefinition{{Name: aws.String("step"), Image: &runnerOf, Cpu: 256, Memory: aws.Int32(512)}}})
+	w.ok("register the task definition", err)
+	family := strings.TrimSuffix(*defined.TaskDefinition.TaskDefinitionArn, ":1")
+	allow := func(actions, resource any, condition map[string]any) map[string]any {
+		s := map[string]any{"Effect": "Allow", "Action": actions, "Resource": resource}
+		if condition != nil {
+			s["Condition"] = condition
+		}
+		return s
+	}
+	document := func(statements ...any) iamtest.Policy {
+		return iamtest.Policy{"Version": "2012-10-17", "Statement": statements}
+	}
+	inCluster := map[string]any{"ArnEquals": map[string]any{"ecs:cluster": *made.Cluster.ClusterArn}}
+	// The policies of docs/vendor/clusters.md.
+	w.guard.AddRole(iamtest.Role{ARN: jobsRole,
+		Trust: document(map[string]any{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": map[string]any{"AWS": w.attribute("DirectAgentsRole", "Arn")},
+			"Condition": map[string]any{"StringEquals": map[string]any{"sts:ExternalId": "acme"}}}),
+		Policies: []iamtest.Policy{document(
+			allow("ecs:RunTask", family+":*", inCluster), allow([]any{"ecs:StopTask", "ecs:DescribeTasks"}, "*", inCluster), allow([]any{"ecs:ListTasks", "ecs:DescribeTaskDefinition"}, "*", nil), allow("ecs:TagResource", "*", nil))}})
+	return w.writeRunner(fmt.Sprintf(`runner_configuration:
+  type: aws-ecs
+  auth: {role_arn: %q, external_id: acme}
+  job:
+    region: %s
+    cluster: jobs
+    subnets: [%s]
+    security_groups: [%s]
+    task_definition: %s
+state_storage_configuration: {type: http}
+`, jobsRole, region, ecstest.Find(w.t, w.moto, region, "DescribeSubnets", "subnetId"), ecstest.Find(w.t, w.moto, region, "DescribeSecurityGroups", "groupId"), *defined.TaskDefinition.TaskDefinitionArn))
+}
+
+// Attackers find no configuration at the function: a runner's session and the build runner cannot
+// invoke it, and it enrols no agent of an installed runner.
+func TestOnlyDirectLaunchGetsConfigurations(t *testing.T) {
+	skipIfShort(t)
+	w := deployDirect(t)
+	defer w.close()
+	w.cli("runner", "create", "installed")
+	id := ask[wire.Runner](w, "runner", "show", "installed").ID
+	for name, request := range map[string]map[string]any{"configuration": {"configuration": id}, "enrolment": {"enrolment": id}} {
+		if answer, err := w.invoke(t.Context(), "direct", request); err == nil || !strings.Contains(err.Error(), "not served by an agent beside") {
+			t.Errorf("the function gives the %s of an installed runner: %s, %v", name, answer, err)
+		}
+	}
+	answer, err := w.invoke(t.Context(), "direct", map[string]any{"runners": true})
+	var list struct{ Runners map[string]string }
+	w.ok("read the list", json.Unmarshal(answer, &list))
+	if err != nil || len(list.Runners) > 0 {
+		t.Errorf("the function lists %v, %v; want none", slices.Collect(maps.Values(list.Runners)), err)
+	}
+}

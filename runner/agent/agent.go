@@ -107,6 +107,12 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	if _, err := providers.ParseMirror(cfg.ProviderMirror); err != nil {
 		return nil, fmt.Errorf("FAIRLEAD_PROVIDER_MIRROR: %w", err)
 	}
+	// A broken file must stop the agent before it enrols: enrolling uses up the token, and an agent
+	// whose data folder is lost when it ends could never enrol again.
+	file, err := readOwnFile(cfg, o)
+	if err != nil {
+		return nil, err
+	}
 	lock, err := takeLock(data)
 	if err != nil {
 		return nil, err
@@ -124,7 +130,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	kept := func(attemptID string) attempt.Kept {
 		return attempt.Kept(filepath.Join(data, attemptsFolder, attemptID))
 	}
-	executors, err := openExecutors(ctx, cfg, string(id.RunnerID), o, log, kept)
+	executors, err := openExecutors(ctx, cfg, file, string(id.RunnerID), o, log, kept)
 	if err != nil {
 		lock.Close()
 		return nil, err

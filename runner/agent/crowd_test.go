@@ -133,7 +133,11 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 // answer returns a response with the body as JSON.
 func answer(r *http.Request, status int, body any) (*http.Response, error) {
 	b, err := json.Marshal(body)
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
+	kind := "application/json"
+	if status >= 400 {
+		kind = "application/problem+json"
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
 }
 
 // After a power cut or a release of the runner, all agents start within the same second, and AWS refuses most of their

@@ -86,17 +86,27 @@ func ReadFile(path string) (runnerspec.Agent, error) {
 	return a, nil
 }
 
-// openExecutors reads the agent's file. It accepts a file that lacks settings, because the control
-// plane's configuration may add them. It refuses a file with an invalid setting.
-func openExecutors(ctx context.Context, cfg config.Runner, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*executors, error) {
-	l := &executors{cfg: cfg, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
+// readOwnFile reads the agent's file, and refuses one with a setting that this agent cannot apply. The
+// agent of a control plane has no file of its own.
+func readOwnFile(cfg config.Runner, o Options) (runnerspec.Agent, error) {
+	if o.Direct != nil {
+		return runnerspec.Agent{}, nil
+	}
+	file, err := ReadFile(cfg.Config)
+	if err != nil {
+		return file, err
+	}
+	_, err = launchconfig.Of(file.Runner, nil, false)
+	return file, err
+}
+
+// openExecutors opens the executor of the agent's file. It accepts a file that lacks settings, because
+// the control plane's configuration may add them. It refuses a file with an invalid setting.
+func openExecutors(ctx context.Context, cfg config.Runner, file runnerspec.Agent, runner string, o Options, log *slog.Logger, kept func(string) attempt.Kept) (*executors, error) {
+	l := &executors{cfg: cfg, file: file, runner: runner, o: o, log: log, kept: kept, of: map[string]*launcher{}}
 	if o.Direct != nil { // an agent next to the control plane starts no steps before it has a configuration
 		l.err = errors.New("the runner's configuration has not arrived yet")
 		return l, nil
-	}
-	var err error
-	if l.file, err = ReadFile(cfg.Config); err != nil {
-		return nil, err
 	}
 	setup, err := launchconfig.Of(l.file.Runner, nil, false)
 	switch {

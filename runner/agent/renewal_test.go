@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
@@ -18,7 +19,8 @@ import (
 type renewals struct {
 	older  bool     // a control plane that cannot renew sessions
 	seen   []string // the requests: challenge, or the nonce of a session request
-	refuse string   // nonce that is refused with 401
+	refuse string   // nonce that is refused
+	status int      // of the problem that answers each session request after the first; 0: none
 	fail   string   // nonce whose first request gets 500
 }
 
@@ -32,6 +34,9 @@ func (r *renewals) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	r.seen = append(r.seen, in.Nonce)
+	if r.status != 0 && len(r.seen) > 2 {
+		return answer(req, r.status, wire.Problem{Type: wire.ProblemType + "refused"})
+	}
 	switch in.Nonce {
 	case r.refuse:
 		return answer(req, http.StatusUnauthorized, struct{}{})
@@ -61,16 +66,7 @@ func TestRenewalNeedsNoChallenge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, key, err := ed25519.GenerateKey(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				o := Options{Version: "test", Random: func() float64 { return 0 }, Transport: &row.plane}
-				base, err := newClient("https://control.example", o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s := newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)
+				s := sessionWith(t, &row.plane)
 				for range 3 {
 					if _, err := s.get(t.Context()); err != nil {
 						if _, err = s.get(t.Context()); err != nil {
@@ -85,4 +81,50 @@ func TestRenewalNeedsNoChallenge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whatever final refusal a renewal gets, the agent asks for a challenge at once, and never sends the refused nonce again.
+func TestRefusedRenewalAsksForAChallenge(t *testing.T) {
+	for status, want := range map[int][]string{
+		http.StatusUnauthorized:        {"challenge", "new", "after 2", "challenge", "new", "challenge", "new"},
+		http.StatusForbidden:           {"challenge", "new", "after 2", "challenge", "new", "challenge", "new"},
+		http.StatusNotFound:            {"challenge", "new", "after 2", "challenge", "new", "challenge", "new"},
+		http.StatusConflict:            {"challenge", "new", "after 2", "challenge", "new", "challenge", "new"},
+		http.StatusGone:                {"challenge", "new", "after 2", "challenge", "new", "challenge", "new"},
+		http.StatusTooManyRequests:     {"challenge", "new", "after 2", "after 2"}, // busy: a challenge would be one more request
+		http.StatusInternalServerError: {"challenge", "new", "after 2", "after 2"},
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				plane := renewals{status: status}
+				s := sessionWith(t, &plane)
+				if _, err := s.get(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(10 * time.Minute)
+				for range 2 {
+					if _, err := s.get(t.Context()); !client.HasStatus(err, status) {
+						t.Errorf("the refused session: %v", err)
+					}
+				}
+				if !slices.Equal(plane.seen, want) {
+					t.Errorf("the agent sent %q, want %q", plane.seen, want)
+				}
+			})
+		})
+	}
+}
+
+func sessionWith(t *testing.T, plane *renewals) *session {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Version: "test", Random: func() float64 { return 0 }, Transport: plane}
+	base, err := newClient("https://control.example", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)
 }

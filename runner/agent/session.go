@@ -121,10 +121,12 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 func (s *session) request(ctx context.Context) (wire.SessionRequest, wire.Session, error) {
 	if nonce := s.renewable(); nonce != "" {
 		in, made, err := s.requestWith(ctx, wire.Challenge{Nonce: nonce, Report: true})
-		if !client.HasStatus(err, http.StatusUnauthorized) {
+		if !client.HasStatus(err, http.StatusUnauthorized) && !client.Refused(err) {
 			return in, made, err
 		}
-		s.notRenewable(nonce) // the session has ended, or the control plane was restored
+		// The session has ended, or the control plane was restored, or is older and does not know renewals.
+		// Without the nonce the next attempts ask for a challenge at once, so a refusal costs one request.
+		s.notRenewable(nonce)
 	}
 	ch, err := s.base.Challenge(ctx)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
@@ -111,6 +112,7 @@ func TestParameterTakesOnlyReferences(t *testing.T) {
 		"web-1/var.a_b=" + secretARN + "#k.v":   true,
 		"A=" + parameterARN + ",B=" + secretARN: true,
 		"A=hush":                                false,
+		"web/var.a=ARN":                         false, // the form in the vendor's link, for the customer to fill in
 		"A=ssm:/acme/github":                    false,
 		"A=file:/etc/shadow":                    false,
 		"A=" + parameterARN + ",":               false,
@@ -119,10 +121,11 @@ func TestParameterTakesOnlyReferences(t *testing.T) {
 		"A=" + secretARN + "=x":                 false,
 		"A=arn:aws:s3:::bucket":                 false,
 		"A=" + parameterARN + "*":               false,
-		strings.Repeat("A="+parameterARN+",", 8) + "B=" + parameterARN: false,
+		strings.Repeat("A="+parameterARN+",", wire.MaxStackSecrets-1) + "B=" + parameterARN: true,
+		strings.Repeat("A="+parameterARN+",", wire.MaxStackSecrets) + "B=" + parameterARN:   false,
 	}
 	list := slices.Sorted(maps.Keys(values))
-	for i, accepted := range infratest.Accepts(t, synth(t).template, "JobSecrets", list) {
+	for i, accepted := range infratest.Accepts(t, synth(t).template, wire.StackJobSecrets, list) {
 		if accepted != values[list[i]] {
 			t.Errorf("JobSecrets=%s: accepted %t", list[i], accepted)
 		}

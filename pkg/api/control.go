@@ -153,7 +153,10 @@ func (s *server) installRoutes(c *control.Control) {
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)
-			return answer(renderInstall(v), err)
+			if err != nil {
+				return nil, err
+			}
+			return answer(s.withSecrets(ctx, v))
 		})
 	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
 		problems: slices.Concat(listing, ofAVersion)},
@@ -179,7 +182,10 @@ func (s *server) installRoutes(c *control.Control) {
 		problems: slices.Concat(ofAVersion, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
 			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
-			return answer(renderInstall(v), err)
+			if err != nil {
+				return nil, err
+			}
+			return answer(s.withSecrets(ctx, v))
 		})
 	type forget struct {
 		InstallPath
@@ -203,6 +209,14 @@ func (s *server) installRoutes(c *control.Control) {
 	s.rescueRoutes(c)
 }
 
+// withSecrets renders an install with the secrets that its app needs from the customer.
+func (s *server) withSecrets(ctx context.Context, v control.Install) (wire.Install, error) {
+	out := renderInstall(v)
+	secrets, err := s.Control.DeclaredSecrets(ctx, callerOf(ctx).org, v.Name)
+	out.CustomerSecrets = renderSecrets(secrets)
+	return out, err
+}
+
 // oneInstall renders an install with its situations. If effective is true, it adds
 // the values that a deployment would use now.
 func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*body[wire.Install], error) {
@@ -211,7 +225,10 @@ func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*
 	if err != nil {
 		return nil, err
 	}
-	out := renderInstall(v)
+	out, err := s.withSecrets(ctx, v)
+	if err != nil {
+		return nil, err
+	}
 	situations, err := c.InstallSituations(ctx, v)
 	if err != nil {
 		return nil, err

@@ -81,6 +81,13 @@ func renderInstall(in control.Install) wire.Install {
 	return out
 }
 
+func renderSecrets(all []control.DeclaredSecret) (out []wire.CustomerSecret) {
+	for _, s := range all {
+		out = append(out, wire.CustomerSecret{Component: s.Component, Name: s.Name, Entry: s.Component + "/" + s.Name, New: s.New})
+	}
+	return out
+}
+
 func renderEffective(e control.Effective) *wire.Effective {
 	out := &wire.Effective{Version: string(e.Version), Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
 		Components: map[string]map[string]wire.EffectiveValue{}, Undeployed: []wire.Undeployed{}}

@@ -52,10 +52,18 @@ func (s *server) stackRoutes(c *control.Control) {
 		})
 }
 
-// showStack answers with a stack and the actions that the install's app declares.
+// showStack answers with a stack, and the actions and the customer's secrets that the
+// install's app declares.
 func (s *server) showStack(ctx context.Context, c *control.Control, v control.Stack) (*body[wire.Stack], error) {
 	actions, err := c.DeclaredActions(ctx, callerOf(ctx).org, v.InstallName)
-	return answer(s.renderStack(v, actions), err)
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := c.DeclaredSecrets(ctx, callerOf(ctx).org, v.InstallName)
+	if err != nil {
+		return nil, err
+	}
+	return answer(s.renderStack(v, actions, secrets), nil)
 }
 
 type listStacksInput struct {
@@ -69,7 +77,7 @@ func (s *server) listStacks(c *control.Control) {
 		problems: listing},
 		func(ctx context.Context, in *listStacksInput) (*paged[wire.Stack], error) {
 			actions := map[fairlead.InstallID][]string{}
-			render := func(v control.Stack) wire.Stack { return s.renderStack(v, actions[v.Install]) }
+			render := func(v control.Stack) wire.Stack { return s.renderStack(v, actions[v.Install], nil) }
 			return list(&in.ListInput, render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
 				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
 				for _, v := range all {
@@ -96,14 +104,14 @@ func (s *server) published() error {
 }
 
 // renderStack renders a stack. The parameter actions lists what the install's app declares;
-// nil: the template's default applies.
-func (s *server) renderStack(v control.Stack, actions []string) wire.Stack {
+// nil: the template's default applies. The parameter secrets lists what it needs from the customer.
+func (s *server) renderStack(v control.Stack, actions []string, secrets []control.DeclaredSecret) wire.Stack {
 	var keys []string
 	for _, k := range s.Keys {
 		keys = append(keys, base64.StdEncoding.EncodeToString(k.PublicKey))
 	}
 	out := wire.Stack{Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
-		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL,
+		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL, CustomerSecrets: renderSecrets(secrets),
 		Parameters: []wire.StackParameter{
 			{Name: wire.StackControlPlaneURL, Value: s.Stack.URL}, {Name: wire.StackInstallID, Value: string(v.Install)},
 			{Name: wire.StackRunnerID, Value: string(v.Runner)}, {Name: wire.StackExternalID, Value: v.ExternalID},
@@ -149,7 +157,20 @@ func quickCreate(s wire.Stack) string {
 	for _, p := range s.Parameters {
 		b.WriteString("&param_" + p.Name + "=" + url.QueryEscape(p.Value))
 	}
+	if n := len(s.CustomerSecrets); n > 0 && n <= wire.MaxStackSecrets {
+		b.WriteString("&param_" + wire.StackJobSecrets + "=" + url.QueryEscape(secretsForm(s.CustomerSecrets)))
+	}
 	return b.String()
+}
+
+// secretsForm returns the value of JobSecrets with an empty place for each ARN. The template
+// refuses it, so the customer cannot create the stack without a decision about each secret.
+func secretsForm(all []wire.CustomerSecret) string {
+	entries := make([]string, len(all))
+	for i, s := range all {
+		entries[i] = s.Entry + "=ARN"
+	}
+	return strings.Join(entries, ",")
 }
 
 // console returns the URL of CloudFormation in the AWS console of a region; "": the

@@ -1,6 +1,7 @@
 package appspec
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -206,7 +207,8 @@ func checkSecrets(report reporter, where string, c Component) {
 		_, set := c.Vars[variable]
 		switch {
 		case !secretName.MatchString(name):
-			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a secret", yamlnode.Quote(name)), "Use var.NAME for a variable of the component, or the name of an environment variable.")
+			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a secret", yamlnode.Quote(name)),
+				cmp.Or(runnerspec.SecretNameHint(name), "Use var.NAME for a variable of the component, or the name of an environment variable."))
 		case variable == "" && (component.Reserved(name) || strings.HasPrefix(strings.ToUpper(name), "FAIRLEAD_")):
 			report(place, "reserved-name", fmt.Sprintf("the environment variable %s is set by the runner itself", yamlnode.Quote(name)), "For a variable of the component, write var.NAME.")
 		case variable != "" && set:

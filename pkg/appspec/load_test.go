@@ -184,6 +184,18 @@ locals { variable = { "no" = {} } }
 	}
 }
 
+// A secret of the customer that no variable of the module takes would reach no tool.
+func TestMisspeltSecretIsReportedAtItsPlace(t *testing.T) {
+	_, problems := appspec.Load(fstest.MapFS{
+		"app.yaml":   {Data: []byte("fairlead: v1\nname: a\ncomponents:\n  db:\n    type: terraform\n    source: db\n    secrets:\n      - TOKEN\n      - var.pasword\n")},
+		"db/main.tf": {Data: []byte("variable \"password\" { default = \"\" }\n")},
+	})
+	const want = `app.yaml:9:9: the module of component "db" has no variable "pasword" [unknown-variable]. Did you mean "password"?`
+	if got := problems.Error(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // A module beyond the parser's limits is not checked: the tool reads it.
 func TestModuleBeyondLimitsIsAccepted(t *testing.T) {
 	for name, src := range map[string]string{

@@ -194,6 +194,10 @@ func badApps() map[string]badApp {
 			wrap("components:\n  a: {type: terraform, source: a, vars: {size: 1}, secrets: [var.size, TF_LOG, FAIRLEAD_JOB, b/var.x, var.a-b, TOKEN, var.password, 3]}\n"),
 			[]string{"4:62 duplicate-name: size", "4:72 reserved-name: var.NAME", "4:80 reserved-name", "4:94 invalid-name", "4:103 invalid-name", "4:133 wrong-type"},
 		},
+		"secrets of the customer with misspelt names": {
+			wrap("components:\n  a:\n    type: terraform\n    source: a\n    secrets: [vars.password, var-token]\n  b: {type: terraform, source: b, secret: [TOKEN]}\n"),
+			[]string{`7:15 invalid-name: Did you mean "var.password"`, "7:30 invalid-name: Use var.NAME", `8:35 unknown-field: Did you mean "secrets"`},
+		},
 		"dependencies on nothing, on itself, twice": {
 			wrap("components:\n  web:\n    type: terraform\n    source: web\n    depends_on: [wbe, web, dbx, dbx, 3]\n  db: {type: terraform, source: db, depends_on: web}\n"),
 			[]string{`7:18 unknown-reference: Did you mean "web"`, "7:23 self-reference", `7:28 unknown-reference: "db"`, "7:33 duplicate-name", "7:38 wrong-type", "8:49 wrong-type: [ ]"},

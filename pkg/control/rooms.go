@@ -52,6 +52,7 @@ type (
 	App            = catalog.App
 	Bound          = catalog.Bound
 	Component      = catalog.Component
+	DeclaredSecret = catalog.DeclaredSecret
 	Effective      = catalog.Effective
 	EffectiveValue = catalog.EffectiveValue
 	Input          = catalog.Input

@@ -1,6 +1,7 @@
 package runnerspec
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -118,12 +119,57 @@ func SecretsOf(secrets map[string]string, component string) ([]JobSecret, error)
 	return of, nil
 }
 
+// SecretNameHint returns a hint for the misspelt name of a secret, such as "vars.password"; "" if the name is valid, or
+// resembles no valid one.
+func SecretNameHint(name string) string {
+	component, own, ok := strings.Cut(name, "/")
+	if !ok {
+		component, own = "", name
+	}
+	prefix, variable, _ := strings.Cut(own, ".")
+	fixed := variablePrefix + variable
+	if component != "" {
+		fixed = component + "/" + fixed
+	}
+	if secretName.MatchString(name) || !secretName.MatchString(fixed) || yamlnode.Nearest(prefix, []string{"var"}) == "" {
+		return ""
+	}
+	return yamlnode.DidYouMean(name, "names", []string{fixed})
+}
+
+// referenceHint returns a hint for a reference to a misspelt store. It does not repeat what follows the store.
+func referenceHint(from string) string {
+	store, _, ok := strings.Cut(from, ":")
+	if near := yamlnode.Nearest(store, []string{StoreFile, StoreSSM, StoreSecretsManager}); ok && near != "" && near != store {
+		return fmt.Sprintf("Did you mean %q?", near+":")
+	}
+	return ""
+}
+
+// NearestSecret returns the entry of secrets whose name a customer may have misspelt when it had to be the secret name of
+// the component; "" if no entry resembles it.
+func NearestSecret(secrets map[string]string, component, name string) string {
+	var ofOne, ofAll []string
+	for entry := range secrets {
+		if strings.Contains(entry, "/") {
+			ofOne = append(ofOne, entry)
+		} else {
+			ofAll = append(ofAll, entry)
+		}
+	}
+	return cmp.Or(yamlnode.Nearest(component+"/"+name, ofOne), yamlnode.Nearest(name, ofAll))
+}
+
 // secret checks one entry of an agent's secrets.
 func (c *checker) secret(f yamlnode.Field, where string) {
 	s, err := ParseSecret(f.Key, f.Value.Value.(string))
 	switch {
 	case err != nil:
-		c.Report(where, "invalid-value", err.Error(), "The file holds references to secrets, never secrets.")
+		hint := SecretNameHint(f.Key)
+		if hint == "" {
+			hint = referenceHint(f.Value.Value.(string))
+		}
+		c.Report(where, "invalid-value", err.Error(), cmp.Or(hint, "The file holds references to secrets, never secrets."))
 	case strings.HasPrefix(strings.ToUpper(s.Environment), reserved):
 		c.Report(where, "reserved-name", fmt.Sprintf("the variable %s is reserved", yamlnode.Quote(s.Environment)), "Variables that begin with "+reserved+" are set by Fairlead.")
 	}

@@ -58,6 +58,28 @@ func TestSecretsAreReferences(t *testing.T) {
 	}
 }
 
+// A misspelt entry of the agent's file is reported at its line, with a suggestion that does not repeat the value.
+func TestMisspeltSecretIsReportedAtItsPlace(t *testing.T) {
+	for _, c := range []struct{ what, file, want string }{
+		{"the field", "runner_configuration: {type: local}\nsecret:\n  TOKEN: file:/hush\n", `agent.yaml:2:1: the file has no field "secret" [unknown-field]. Did you mean "secrets"?`},
+		{"a variable", "runner_configuration: {type: local}\nsecrets:\n  TOKEN: file:/hush\n  db/vars.password: file:/hush\n", `agent.yaml:4:3: "db/vars.password" is not a valid name of a secret: use`},
+		{"a variable", "runner_configuration: {type: local}\nsecrets:\n  TOKEN: file:/hush\n  db/vars.password: file:/hush\n", `[invalid-value]. Did you mean "db/var.password"?`},
+		{"the store", "runner_configuration: {type: local}\nsecrets:\n  TOKEN: secretmanager:hush\n", `agent.yaml:3:3: the secret "TOKEN" must be a reference`},
+		{"the store", "runner_configuration: {type: local}\nsecrets:\n  TOKEN: secretmanager:hush\n", `[invalid-value]. Did you mean "secretsmanager:"?`},
+	} {
+		_, problems := runnerspec.ParseAgent("agent.yaml", []byte(c.file))
+		if text := problems.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "hush") {
+			t.Errorf("%s is misspelt: got %s, want %s", c.what, text, c.want)
+		}
+	}
+	entries := map[string]string{"databse/var.password": "", "TOKN": "", "web/KEY": ""}
+	for name, want := range map[string]string{"var.password": "databse/var.password", "TOKEN": "TOKN", "LICENCE": ""} {
+		if got := runnerspec.NearestSecret(entries, "database", name); got != want {
+			t.Errorf("database/%s is missing: suggested %q, want %q", name, got, want)
+		}
+	}
+}
+
 // Only the customer gives secrets: the control plane's configuration has no such field.
 func TestControlPlaneGivesNoCustomerSecret(t *testing.T) {
 	const file = "{runner_configuration: {type: local}, state_storage_configuration: {type: http}, secrets: {A: 'file:/etc/shadow'}}"

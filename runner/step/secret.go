@@ -32,9 +32,13 @@ func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secre
 		return nil, plugin.Errorf(fairlead.ReasonInternal, "the agent's file has an invalid secret: %v", err)
 	}
 	if missing := missingSecret(spec, given); missing != "" {
+		question := ""
+		if near := runnerspec.NearestSecret(a.in.Secrets, spec.Component, missing); near != "" {
+			question = fmt.Sprintf(". There is %s: is that name misspelt?", near)
+		}
 		return nil, plugin.Errorf(fairlead.ReasonSecretUnavailable,
-			"the component %s needs the customer's secret %s, and the runner gives none, so nothing was started: set %s/%s under secrets in the agent's file, or in the parameter JobSecrets of the runner's stack",
-			spec.Component, missing, spec.Component, missing)
+			"the component %s needs the customer's secret %s, and the runner gives none, so nothing was started: set %s/%s under secrets in the agent's file, or in the parameter JobSecrets of the runner's stack%s",
+			spec.Component, missing, spec.Component, missing, question)
 	}
 	t, _ := component.Of(spec.Plugin)
 	env := map[string]string{}

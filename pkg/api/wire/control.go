@@ -153,7 +153,10 @@ type Install struct {
 	Situations []Situation                `json:"situations,omitempty" doc:"What a person must know or decide; on single installs only"`
 	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
-	Effective  *Effective                 `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and only if requested"`
+
+	CustomerSecrets []CustomerSecret `json:"customer_secrets,omitempty" doc:"Secrets that the app needs from the customer; on single installs only"`
+
+	Effective *Effective `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and only if requested"`
 }
 
 // Effective holds the values that a deployment of an install would use now, and the

@@ -28,6 +28,13 @@ const (
 	StackExistingKey    = "ExistingStateKey"
 )
 
+// StackJobSecrets is the parameter with the customer's secrets for jobs. The link has their
+// names if the app declares some, and the customer adds the ARNs.
+const StackJobSecrets = "JobSecrets"
+
+// MaxStackSecrets is the number of secrets that StackJobSecrets can hold.
+const MaxStackSecrets = 8
+
 // StackAppActions is the parameter with the IAM actions that the app may use. The control
 // plane sets it only if the app declares them. The customer may change it.
 const StackAppActions = "AppActions"
@@ -59,12 +66,24 @@ type Stack struct {
 
 	AppUses []string `json:"app_uses,omitempty" doc:"For the customer, one sentence each: what the app may use in the account with the parameter AppActions; absent if the app declares nothing"`
 
+	CustomerSecrets []CustomerSecret `json:"customer_secrets,omitempty" doc:"Secrets that the app needs from the customer, in the parameter JobSecrets of the stack; on single stacks only"`
+
 	Report     *StackReport  `json:"report,omitempty" doc:"Absent until the first report of its runner"`
 	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`
 	Changes    []StackChange `json:"changes,omitempty" doc:"Changes of the report, newest first"`
 
 	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image and grants what the app declares, and before the first report"`
 	Left   []StackResource `json:"left,omitempty" doc:"What stays in the customer's account when the stack is deleted, and what replaced stacks left there"`
+}
+
+// CustomerSecret is a secret that the app's newest version needs from the customer. The
+// customer gives it to the runner, and the control plane does not know it. A job without it
+// does not start.
+type CustomerSecret struct {
+	Component string `json:"component"`
+	Name      string `json:"name" doc:"How the component gets it: var.NAME is a variable of the component, anything else is an environment variable"`
+	Entry     string `json:"entry" doc:"Name of its entry in the parameter JobSecrets of the runner's stack, and under secrets of the agent's file"`
+	New       bool   `json:"new" doc:"Whether no deployed version of the component needs it: the customer may not have given it yet"`
 }
 
 // StackUpdate is how a customer's stack gets the current template and image.

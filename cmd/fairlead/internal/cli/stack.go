@@ -25,7 +25,8 @@ func (c *cli) installStack() *cobra.Command {
 first way is a link that opens the AWS console with the parameters filled in. For
 other ways, the command prints the template and the parameters. If the app declares what it
 uses in AWS, the link grants exactly that, and the command prints it in sentences for
-the customer. It also shows what the stack has reported. The output contains no secret.
+the customer. It also prints which secrets the app needs from the customer, and shows
+what the stack has reported. The output contains no secret.
 
 With --account the command first prepares the install. It creates the external ID of
 the stack, and lets the runner's role in that account run the install's jobs. The role

@@ -57,6 +57,7 @@ func (in Install) Human(p *Page) {
 	}
 	effectives(p, []string{"COMPONENT", "VARIABLE"}, names, vars)
 	effectives(p, []string{"ENVIRONMENT"}, [][]string{nil}, []map[string]wire.EffectiveValue{effective.Environment})
+	secrets(p, in.CustomerSecrets)
 	in.undeployed(p, effective)
 	situations(p, in.Situations)
 }
@@ -254,6 +255,7 @@ func (c InstallChange) Human(p *Page) {
 			p.Line("  runner: %s → %s", cmp.Or(before, "by rules"), cmp.Or(now, "by rules"))
 		}
 	}
+	secrets(p, c.Install.CustomerSecrets)
 	if c.Next != "" {
 		p.Line("  %s", c.Next)
 	}

@@ -82,6 +82,7 @@ func (s Stack) Human(p *Page) {
 	for _, uses := range s.AppUses {
 		p.Line("%s", uses)
 	}
+	secrets(p, s.CustomerSecrets)
 	p.Line("%s", fmt.Sprintf("Acknowledge that the stack creates named IAM resources (CAPABILITY_NAMED_IAM). Stack name: %s", s.StackName))
 	if exists {
 		return

@@ -1,0 +1,62 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// DeclaredSecret is a secret that an app needs from the customer of an install. The
+// control plane does not know whether the customer gives it.
+type DeclaredSecret struct {
+	Component string
+	Name      string // var.NAME for a variable of the component, otherwise an environment variable
+	// New is true if no deployed version of the component needs the secret, so that the
+	// customer may not have given it yet.
+	New bool
+}
+
+// DeclaredSecrets returns the secrets that the newest version of an install's app needs
+// from the customer, sorted by component and name.
+func (cat *Catalog) DeclaredSecrets(ctx context.Context, org fairlead.OrgID, install string) ([]DeclaredSecret, error) {
+	tx := cat.Reading(ctx)
+	inst, err := cat.Store.Install(ctx, org, install)
+	if err != nil {
+		return nil, err
+	}
+	app, err := ReadApp(tx, org, inst.V.App)
+	if err != nil {
+		return nil, err
+	}
+	var out []DeclaredSecret
+	for _, c := range app.Newest.Spec.Components { // sorted, and so are their secrets
+		for _, name := range c.Secrets {
+			out = append(out, DeclaredSecret{Component: c.Name, Name: name, New: true})
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	comps, err := tx.Components(inst.V.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range comps {
+		if k.V.State == store.Absent || k.V.Version == "" {
+			continue
+		}
+		v, err := ReadVersion(tx, k.V.Version)
+		if err != nil {
+			return nil, err
+		}
+		deployed, _ := v.Spec.Component(k.V.Name)
+		for i, s := range out {
+			if s.Component == k.V.Name && slices.Contains(deployed.Secrets, s.Name) {
+				out[i].New = false
+			}
+		}
+	}
+	return out, nil
+}

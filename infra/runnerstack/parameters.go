@@ -131,7 +131,7 @@ func (b *builder) parameters() {
 	p.secrets = ask(jobSecrets, "String", "Secrets of yours for jobs, at most 8: NAME=ARN, separated by commas. NAME is an environment variable, or var.NAME for a variable of the app's component; COMPONENT/ before it gives the secret to this component only. ARN is that of a Secrets Manager secret or an SSM parameter; #KEY after it takes one field of a JSON object. Only the job's step reads it, for its tool.",
 		optional(`^(`+secretEntry+`(,`+secretEntry+`){0,`+strconv.Itoa(maxSecrets-1)+`})?$`, "NAME=ARN, separated by commas, at most 8, such as database/var.password=arn:aws:secretsmanager:…"))
 
-	p.isolation = ask("Isolation", "String", "Task: each job has a task of its own, with the role of its operation only. Process: all jobs are processes in one task; a job's programs can reach the roles of all operations and the files of other jobs.", choice(eachTask, process))
+	p.isolation = ask("Isolation", "String", "Task: each job has a task of its own, with the role of its operation only. Process: all jobs are processes in one task, one at a time for each GiB of its memory. This does not protect a job from one that runs at the same time: its programs can read the memory, files and credentials of the other job's programs. The role of the task can take the roles of all operations.", choice(eachTask, process))
 	p.size = ask("RunnerSize", "String", "Of the task of each job. Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
 	// One parameter for both, because Fargate supports few pairs of CPU and memory.
 	sizes := map[string]*map[string]any{}

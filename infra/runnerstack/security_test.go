@@ -244,6 +244,13 @@ func TestParameters(t *testing.T) {
 			t.Errorf("a task of size %s runs %d processes at once, want %d, one for each GiB", size, common.Concurrency, jobs)
 		}
 	}
+	// The customer who chooses this in the console reads there what it gives up.
+	described := synth(t).template.Raw["Parameters"].(map[string]any)["Isolation"].(map[string]any)["Description"].(string)
+	for _, given := range []string{"does not protect", "at the same time", "memory, files and credentials", "roles of all operations", "one at a time for each GiB"} {
+		if _, of, ok := strings.Cut(described, "Process: "); !ok || !strings.Contains(of, given) {
+			t.Errorf("the description of Isolation does not name %q: %s", given, described)
+		}
+	}
 	for _, id := range []string{"StepTask", "ProvisionStepRole", "ReadOnlyStepRole"} {
 		if _, ok := processes.Resources[id]; ok {
 			t.Errorf("with processes there is still %s", id)

@@ -188,15 +188,18 @@ func (s *Signer) Public() ed25519.PublicKey { return s.key.pub }
 // Sign returns the DSSE envelope, as JSON, around spec.
 func (s *Signer) Sign(ctx context.Context, spec JobSpec) ([]byte, error) {
 	spec.V = 1
-	payload, err := json.Marshal(spec)
-	if err != nil {
+	// The escapes of HTML would make each "<" of a variable six times as large, and the size of a spec is limited.
+	var payload bytes.Buffer
+	enc := json.NewEncoder(&payload)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(spec); err != nil {
 		return nil, fmt.Errorf("encode spec of job %s: %w", spec.Job, err)
 	}
 	es, err := dsse.NewEnvelopeSigner(s.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign spec of job %s: %w", spec.Job, err)
 	}
-	env, err := es.SignPayload(ctx, SpecPayloadType, payload)
+	env, err := es.SignPayload(ctx, SpecPayloadType, bytes.TrimSuffix(payload.Bytes(), []byte("\n")))
 	if err != nil {
 		return nil, fmt.Errorf("sign spec of job %s: %w", spec.Job, err)
 	}

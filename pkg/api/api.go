@@ -9,6 +9,7 @@ package api
 //go:generate env UPDATE_GOLDEN=1 go test -run TestCommittedDocumentsMatchHandlers .
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -35,7 +36,7 @@ type Options struct {
 	Version   string            // of the control plane
 	IDs       fairlead.IDSource // makes the ids of requests that have none
 	Logger    *slog.Logger
-	MaxBody   int      // the largest body that the component in front of this server accepts, in bytes: steps stage larger ones in parts; 0: every body
+	MaxBody   int      // the largest body that the component in front of this server accepts, in bytes: callers stage larger ones in parts; 0: every body
 	Callers   *Callers // limits callers, across all handlers; nil: no limits, because a component in front of this server limits callers
 }
 
@@ -52,8 +53,12 @@ type server struct {
 	Options
 	mux    *http.ServeMux
 	config func() huma.Config
-	routes []func(huma.API) // each adds a route and its description in the document
-	forms  []func(huma.API) // each adds the forms of a route's input to the document
+	// stager returns the caller of a token that gets answers in parts.
+	stager func(ctx context.Context, token string) (control.Stager, error)
+	// largeAnswers reports whether an answer of the route can be larger than a front end accepts.
+	largeAnswers func(wire.Route) bool
+	routes       []func(huma.API) // each adds a route and its description in the document
+	forms        []func(huma.API) // each adds the forms of a route's input to the document
 }
 
 // ControlHandler returns the control API.
@@ -65,6 +70,11 @@ func RunnerHandler(o Options) http.Handler { return newRunnerServer(o).handler()
 func newControlServer(o Options) *server {
 	s := newServer(o, "Fairlead control API", "/v1/openapi",
 		"For people and their tools. Requests carry an API token. "+conventions, apiToken)
+	s.largeAnswers = func(wire.Route) bool { return true }
+	s.stager = func(ctx context.Context, token string) (control.Stager, error) {
+		c, err := apiToken.find(ctx, s, token, "")
+		return c.stager(), err
+	}
 	s.controlRoutes()
 	return s
 }
@@ -74,6 +84,11 @@ func newRunnerServer(o Options) *server {
 		"For agents and steps. An enrolment token buys an identity, a proof of identity buys a session, a session claims jobs, "+
 			"a launch token buys the spec of one job, and a lease token speaks for one epoch of it. "+conventions,
 		sessionToken, warmToken, launchToken, leaseToken, stateLease)
+	s.largeAnswers = func(r wire.Route) bool { return slices.Contains(largeAnswers, r.ID) }
+	s.stager = func(_ context.Context, token string) (control.Stager, error) {
+		h, err := s.attemptOf(token, "")
+		return control.Stager{Attempt: h}, err
+	}
 	s.runnerRoutes()
 	s.stateRoutes()
 	return s
@@ -118,7 +133,7 @@ func (s *server) route(r wire.Route, add func(huma.API)) {
 		return mux
 	})
 	handle := func(w http.ResponseWriter, r *http.Request) { serve().ServeHTTP(w, r) }
-	if slices.Contains(largeAnswers, r.ID) {
+	if s.largeAnswers(r) {
 		handle = s.inParts(handle)
 	}
 	s.mux.HandleFunc(r.Method+" "+r.Path, handle)

@@ -29,6 +29,9 @@ type caller struct {
 	warm    control.WarmHolder
 }
 
+// stager returns the caller as one that stages parts; the zero Stager if it may not.
+func (c caller) stager() control.Stager { return control.Stager{Attempt: c.holder, Person: c.user} }
+
 type callerKey struct{}
 
 func callerOf(ctx context.Context) caller {

@@ -47,7 +47,7 @@ func statusOfCode(code fairlead.Code) int {
 // control handles them.
 func requestProblems() []ProblemDoc {
 	return []ProblemDoc{
-		{fairlead.CodeAnswerTooLarge, http.StatusRequestEntityTooLarge, "The answer is larger than AWS Lambda accepts, about 4.6 MB.", "Ask for less. Runners of the control plane's version get large states, plans and variables in parts."},
+		{fairlead.CodeAnswerTooLarge, http.StatusRequestEntityTooLarge, "The answer is larger than AWS Lambda accepts, about 4.6 MB.", "Use the CLI or a runner of the control plane's version: they get large answers in parts, with the header Fairlead-Accept-Parts."},
 		{fairlead.CodeBadCursor, http.StatusUnprocessableEntity, "This listing did not make the cursor.", "Start again from the first page."},
 		{fairlead.CodeBodyNotStaged, http.StatusUnprocessableEntity, "The request names a body of which a part is missing or differs.", "Send all parts again, then repeat the request."},
 		{fairlead.CodeBodyTooLarge, http.StatusRequestEntityTooLarge, "The body is larger than the route accepts.", "Send less. Logs are appended in parts of at most 1 MiB."},

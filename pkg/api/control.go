@@ -49,8 +49,9 @@ func (s *server) controlRoutes() {
 	c := s.Control
 	register(s, op{Route: wire.GetMeta, auth: unauthenticated, tag: "Meta", summary: "Describe the control plane"},
 		func(context.Context, *struct{}) (*body[wire.Meta], error) {
-			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, Keys: s.Keys}, nil)
+			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, MaxBody: int64(s.MaxBody), Keys: s.Keys}, nil)
 		})
+	s.personPartRoutes(c)
 	s.appRoutes(c)
 	s.installRoutes(c)
 	s.stackRoutes(c)

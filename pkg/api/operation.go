@@ -151,7 +151,7 @@ func (s *server) takeBody(limit int64, timeout time.Duration) func(huma.Context,
 			refuse(ctx, p)
 			return
 		}
-		data, done, staged, err := s.staged(ctx.Context(), callerOf(ctx.Context()).holder, ctx.Header, limit)
+		data, done, staged, err := s.staged(ctx.Context(), callerOf(ctx.Context()).stager(), ctx.Header, limit)
 		if err != nil {
 			refuse(ctx, s.fail(ctx.Context(), ctx.Operation().OperationID, err))
 			return

@@ -23,7 +23,6 @@ const maxPart = 4 << 20
 
 // PartPath names a part of a staged body.
 type PartPath struct {
-	JobPath
 	Digest string `path:"digest" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the whole body, in hex"`
 	Part   int    `path:"part" minimum:"0" maximum:"100000" doc:"Number of the part; the first is 0"`
 }
@@ -42,34 +41,67 @@ func (s *server) attemptOf(token string, job fairlead.JobID) (control.Holder, er
 
 func (s *server) partRoutes(c *control.Control) {
 	type put struct {
-		PartPath
-		Size    int64  `query:"size" minimum:"1" required:"true" doc:"Bytes of the whole body"`
-		RawBody []byte `contentType:"application/octet-stream"`
+		JobPath
+		PartUpload
 	}
 	register(s, op{Route: wire.StagePart, auth: leaseToken, tag: "Steps", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
 		doc: "The parts change nothing. A later request of the attempt has no body, and the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + " name the whole body. " +
 			"Parts that no request can name any more are deleted.",
 		body: maxPart, read: 30 * time.Second, problems: ofAStep},
 		func(ctx context.Context, in *put) (*struct{}, error) {
-			if in.Size > control.MaxState {
-				return nil, tooLarge(in.Size, control.MaxState)
-			}
-			return nil, c.StagePart(ctx, callerOf(ctx).holder, in.Digest, in.Part, in.RawBody)
+			return nil, in.stage(ctx, c)
 		})
-	type part struct {
-		ContentType string `header:"Content-Type"`
-		Body        []byte
+	type get struct {
+		JobPath
+		PartPath
 	}
 	register(s, op{Route: wire.GetPart, auth: partToken, tag: "Steps", summary: "Get a part of an answer that is too large for one answer",
 		doc:      "An answer without a body names the whole body with the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + ". Only a request with the header " + wire.HeaderAcceptParts + " gets such an answer.",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeBodyNotStaged})},
-		func(ctx context.Context, in *PartPath) (*part, error) {
-			data, err := c.StagedPart(ctx, callerOf(ctx).holder, in.Digest, in.Part)
-			return &part{ContentType: "application/octet-stream", Body: data}, err
-		})
+		func(ctx context.Context, in *get) (*part, error) { return in.open(ctx, c) })
 }
 
-// largeAnswers are the routes whose answers can be larger than a front end accepts: a spec contains the job's variables.
+// personPartRoutes registers the routes of parts for people.
+func (s *server) personPartRoutes(c *control.Control) {
+	register(s, op{Route: wire.UploadPart, auth: apiToken, tag: "Parts", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
+		doc: "Only for a control plane whose description has max_body. The parts change nothing. A later request with the same token has no body, and the headers " + wire.HeaderBodyDigest + " and " +
+			wire.HeaderBodySize + " name the whole body. Parts that no request has named are deleted within a day.",
+		body: maxPart, read: 30 * time.Second},
+		func(ctx context.Context, in *PartUpload) (*struct{}, error) { return nil, in.stage(ctx, c) })
+	register(s, op{Route: wire.DownloadPart, auth: apiToken, tag: "Parts", summary: "Get a part of an answer that is too large for one answer",
+		doc: "An answer without a body names the whole body with the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + ". Only a request with the header " + wire.HeaderAcceptParts +
+			" gets such an answer. Each part except the last has the size of the first. Only the token of the request gets the parts.",
+		problems: codes{fairlead.CodeBodyNotStaged}},
+		func(ctx context.Context, in *PartPath) (*part, error) { return in.open(ctx, c) })
+}
+
+// PartUpload is a part to be stored.
+type PartUpload struct {
+	PartPath
+	Size    int64  `query:"size" minimum:"1" required:"true" doc:"Bytes of the whole body"`
+	RawBody []byte `contentType:"application/octet-stream"`
+}
+
+func (in *PartUpload) stage(ctx context.Context, c *control.Control) error {
+	if in.Size > control.MaxState {
+		return tooLarge(in.Size, control.MaxState)
+	}
+	return c.StagePart(ctx, callerOf(ctx).stager(), in.Digest, in.Part, in.RawBody)
+}
+
+// part is an answer with a part.
+type part struct {
+	ContentType string `header:"Content-Type"`
+	Body        []byte
+}
+
+func (in *PartPath) open(ctx context.Context, c *control.Control) (*part, error) {
+	data, err := c.StagedPart(ctx, callerOf(ctx).stager(), in.Digest, in.Part)
+	return &part{ContentType: "application/octet-stream", Body: data}, err
+}
+
+// largeAnswers are the routes of the runner API whose answers can be larger than a front end accepts: a spec contains the
+// job's variables. On the control API an answer of each route can: outputs, inputs and lists have no other limit.
 var largeAnswers = []string{wire.GetPlan.ID, wire.GetState.ID, wire.StartJob.ID}
 
 func tooLarge(size, limit int64) error {
@@ -79,9 +111,9 @@ func tooLarge(size, limit int64) error {
 
 // staged returns the staged body that the headers of a request name. ok is false if they name none. done
 // deletes the parts; the caller calls it after the request has succeeded.
-func (s *server) staged(ctx context.Context, h control.Holder, header func(string) string, limit int64) (data []byte, done func(), ok bool, err error) {
+func (s *server) staged(ctx context.Context, by control.Stager, header func(string) string, limit int64) (data []byte, done func(), ok bool, err error) {
 	digest := header(wire.HeaderBodyDigest)
-	if digest == "" || h.Job == "" {
+	if digest == "" || by == (control.Stager{}) {
 		return nil, func() {}, false, nil
 	}
 	size, err := strconv.ParseInt(header(wire.HeaderBodySize), 10, 64)
@@ -91,7 +123,7 @@ func (s *server) staged(ctx context.Context, h control.Holder, header func(strin
 	case size > limit:
 		return nil, nil, true, tooLarge(size, limit)
 	}
-	data, keys, err := s.Control.StagedBody(ctx, h, control.Staged{Digest: digest, Size: size})
+	data, keys, err := s.Control.StagedBody(ctx, by, control.Staged{Digest: digest, Size: size})
 	return data, func() { s.Control.DropBlobs(ctx, keys) }, true, err
 }
 
@@ -108,7 +140,7 @@ func (s *server) inParts(next http.HandlerFunc) http.HandlerFunc {
 		}
 		b := &answerBuffer{ResponseWriter: w, status: http.StatusOK}
 		next(b, r)
-		if b.status == http.StatusOK && b.body.Len() > s.MaxBody {
+		if b.status < http.StatusMultipleChoices && b.body.Len() > s.MaxBody {
 			err := s.stageAnswer(r, w.Header(), b.body.Bytes())
 			if err != nil {
 				writeProblem(w, s.fail(r.Context(), "stage an answer", err))
@@ -126,11 +158,11 @@ func (s *server) stageAnswer(r *http.Request, header http.Header, data []byte) e
 	if _, password, ok := r.BasicAuth(); ok {
 		token = password
 	}
-	h, err := s.attemptOf(token, "") // next has accepted the token
+	by, err := s.stager(r.Context(), token) // next has accepted the token
 	if err != nil {
 		return err
 	}
-	staged, err := s.Control.StageAnswer(r.Context(), h, data, s.MaxBody)
+	staged, err := s.Control.StageAnswer(r.Context(), by, data, s.MaxBody)
 	if err != nil {
 		return err
 	}

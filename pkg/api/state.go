@@ -140,7 +140,7 @@ func (s *server) getState(ctx context.Context, w http.ResponseWriter, _ *http.Re
 }
 
 func (s *server) putState(ctx context.Context, w http.ResponseWriter, r *http.Request, h control.Holder, install, component string) error {
-	data, done, staged, err := s.staged(ctx, h, r.Header.Get, control.MaxState)
+	data, done, staged, err := s.staged(ctx, control.Stager{Attempt: h}, r.Header.Get, control.MaxState)
 	if err == nil && !staged {
 		data, err = readBody(w, r, control.MaxState, 2*time.Minute)
 	}

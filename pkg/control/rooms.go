@@ -66,6 +66,7 @@ type (
 
 	LockedError = state.LockedError
 	Staged      = state.Staged
+	Stager      = state.Stager
 	PushedState = state.PushedState
 
 	AheadRequest     = execution.AheadRequest

@@ -18,7 +18,7 @@ func (p *plane) stage(h control.Holder, body string) control.Staged {
 	p.t.Helper()
 	s, part := state.StagedOf([]byte(body)), 0
 	for b := range slices.Chunk([]byte(body), 10) {
-		p.must("stage", func() error { return p.StagePart(p.ctx, h, s.Digest, part, b) })
+		p.must("stage", func() error { return p.StagePart(p.ctx, control.Stager{Attempt: h}, s.Digest, part, b) })
 		part++
 	}
 	return s
@@ -35,7 +35,7 @@ func TestStaleEpochsPartsChangeNothingAndExpire(t *testing.T) {
 		p.lockAndSave(h, j, "lock-1", stateOne)
 		newer := strings.Replace(stateOne, `"serial":7`, `"serial":8`, 1)
 		staged := p.stage(h, newer)
-		if got, keys, err := p.StagedBody(p.ctx, h, staged); err != nil || string(got) != newer || len(keys) != len(p.blobs("staged/")) {
+		if got, keys, err := p.StagedBody(p.ctx, control.Stager{Attempt: h}, staged); err != nil || string(got) != newer || len(keys) != len(p.blobs("staged/")) {
 			t.Errorf("the parts make %q with the keys %q, %v", got, keys, err)
 		}
 		p.died(h)
@@ -48,17 +48,17 @@ func TestStaleEpochsPartsChangeNothingAndExpire(t *testing.T) {
 		p.must("break the lock", func() error { return p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1") })
 
 		before, _ := p.head("acme", "network")
-		if err := p.StagePart(p.ctx, h, staged.Digest, 0, []byte("x")); fairlead.KindOf(err) != fairlead.KindStale {
+		if err := p.StagePart(p.ctx, control.Stager{Attempt: h}, staged.Digest, 0, []byte("x")); fairlead.KindOf(err) != fairlead.KindStale {
 			t.Errorf("a part of a stale epoch: %v", err)
 		}
-		data, _, err := p.StagedBody(p.ctx, h, staged)
+		data, _, err := p.StagedBody(p.ctx, control.Stager{Attempt: h}, staged)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", data); fairlead.KindOf(err) != fairlead.KindStale {
 			t.Errorf("a stale epoch names its parts as the state: %v", err)
 		}
-		if _, err := p.StagedPart(p.ctx, h, staged.Digest, 0); fairlead.KindOf(err) != fairlead.KindStale {
+		if _, err := p.StagedPart(p.ctx, control.Stager{Attempt: h}, staged.Digest, 0); fairlead.KindOf(err) != fairlead.KindStale {
 			t.Errorf("a stale epoch reads a part: %v", err)
 		}
 		after, _ := p.head("acme", "network")
@@ -85,7 +85,7 @@ func TestBodyOfOtherPartsIsRefused(t *testing.T) {
 				return h, s
 			},
 			"a part differs": func(s control.Staged) (control.Holder, control.Staged) {
-				p.must("stage", func() error { return p.StagePart(p.ctx, h, s.Digest, 1, []byte("other part")) })
+				p.must("stage", func() error { return p.StagePart(p.ctx, control.Stager{Attempt: h}, s.Digest, 1, []byte("other part")) })
 				return h, s
 			},
 			"the size is smaller": func(s control.Staged) (control.Holder, control.Staged) { s.Size--; return h, s },
@@ -95,7 +95,7 @@ func TestBodyOfOtherPartsIsRefused(t *testing.T) {
 			},
 		} {
 			holder, s := spoil(p.stage(h, body))
-			if data, _, err := p.StagedBody(p.ctx, holder, s); fairlead.CodeOf(err) != fairlead.CodeBodyNotStaged {
+			if data, _, err := p.StagedBody(p.ctx, control.Stager{Attempt: holder}, s); fairlead.CodeOf(err) != fairlead.CodeBodyNotStaged {
 				t.Errorf("%s: got %q, %v", name, data, err)
 			}
 		}

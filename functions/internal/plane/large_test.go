@@ -181,8 +181,48 @@ func TestLargeBodiesPassThroughTheFunctions(t *testing.T) {
 	if second.claim.Component != "api" || !bytes.Equal(second.spec.Vars["page"].Value, page) {
 		t.Errorf("%s got a variable of %d bytes, want %d", second.claim.Component, len(second.spec.Vars["page"].Value), len(page))
 	}
-	if _, err := person.GetOutputs(ctx, "acme", false); !client.HasCode(err, "answer-too-large") {
-		t.Errorf("outputs that no answer holds: %v", err)
+	// A person gets these outputs, and the variables that a deployment would use.
+	if out, err := person.GetOutputs(ctx, "acme", false); err != nil || !bytes.Equal(out.Components["web"]["page"].Value, page) {
+		t.Errorf("outputs of %d bytes: %v", len(page), err)
+	}
+	if in, err := person.GetEffective(ctx, "acme"); err != nil || !bytes.Equal(in.Effective.Components["api"]["page"].Value, page) {
+		t.Errorf("an install with a variable of %d bytes: %v", len(page), err)
+	}
+	// A client that gets no answers in parts is refused. Another token does not get the parts.
+	other := must(person.CreateToken(ctx, wire.CreateTokenRequest{Name: "other"}))(t)
+	raw := func(path, token, accept string) (*http.Response, string) {
+		t.Helper()
+		r := must(http.NewRequestWithContext(ctx, "GET", person.URL()+path, nil))(t)
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set(wire.HeaderAcceptParts, accept)
+		res := must(http.DefaultClient.Do(r))(t)
+		defer res.Body.Close()
+		return res, string(must(io.ReadAll(res.Body))(t))
+	}
+	if res, text := raw("/v1/installs/acme/outputs", token, ""); res.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(text, "answer-too-large") {
+		t.Errorf("outputs that no answer holds: %d %.300s", res.StatusCode, text)
+	}
+	inParts, _ := raw("/v1/installs/acme/outputs", token, "1")
+	firstPart := "/v1/parts/" + inParts.Header.Get(wire.HeaderBodyDigest) + "/0"
+	if res, text := raw(firstPart, token, ""); res.StatusCode != http.StatusOK || len(text) != 2<<20 {
+		t.Errorf("a part for its own token: %d, %d bytes", res.StatusCode, len(text))
+	}
+	if res, text := raw(firstPart, other.Token, ""); !strings.Contains(text, "body-not-staged") {
+		t.Errorf("a part for another token: %d, %d bytes", res.StatusCode, len(text))
+	}
+
+	// A person saves the state that the tool of a job could not save. It is larger than a request may be.
+	finish(t, second, wire.FinishRequest{Outcome: "failed", Reason: "tool-failed"})
+	if _, err := person.PushState(ctx, "acme", "web", stateOfSize(9, stateSize)); err != nil {
+		t.Errorf("push a state of %d bytes: %v", stateSize, err)
+	}
+	if _, err := person.PushState(ctx, "acme", "web", bytes.Repeat([]byte("x"), 70_000_000)); !client.HasCode(err, "body-too-large") || !strings.Contains(err.Error(), "more than 64 MiB") {
+		t.Errorf("push a state above the limit: %v", err)
+	}
+	for _, key := range c.stagedParts(ctx) {
+		if strings.HasPrefix(key, "staged/people/") && strings.Contains(key, fmt.Sprintf("%x", sha256.Sum256(stateOfSize(9, stateSize)))) {
+			t.Errorf("the part %s of a pushed state remains", key)
+		}
 	}
 }
 

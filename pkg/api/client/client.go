@@ -29,14 +29,15 @@ import (
 
 // The largest answers that the client reads, in bytes. Saved plans and states are
 // large: a plan holds the whole configuration and the resources that it refers to, and
-// a state holds all resources. Other answers are small.
+// a state holds all resources. So are outputs, and what a deployment would use. Other
+// answers are small.
 const (
 	maxAnswer = 32 << 20
 	maxLarge  = 128 << 20
 )
 
 func limit(r wire.Route) int64 {
-	if r.ID == wire.GetPlan.ID || r.ID == wire.GetState.ID {
+	if slices.Contains([]string{wire.GetPlan.ID, wire.GetState.ID, wire.GetOutputs.ID, wire.GetInstall.ID}, r.ID) {
 		return maxLarge
 	}
 	return maxAnswer
@@ -402,7 +403,7 @@ func (c *Client) request(ctx context.Context, k call) (*retryablehttp.Request, e
 	}
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set(wire.HeaderProtocol, wire.Protocol)
-	if slices.Contains(largeAnswers, k.route.ID) {
+	if takesParts(k.route) {
 		req.Header.Set(wire.HeaderAcceptParts, "1")
 	}
 	switch {

@@ -12,12 +12,21 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
-// largeAnswers are the routes whose answers can come in parts.
+// largeAnswers are the routes of the runner API whose answers can come in parts. On the control API each answer can.
 var largeAnswers = []string{wire.GetState.ID, wire.GetPlan.ID, wire.StartJob.ID}
+
+// ofPeople reports whether the route belongs to the control API.
+func ofPeople(r wire.Route) bool { return strings.HasPrefix(r.Path, "/v1/") }
+
+func takesParts(r wire.Route) bool { return ofPeople(r) || slices.Contains(largeAnswers, r.ID) }
+
+// acceptedAnywhere is the size of a body, in bytes, that the front end of each control plane accepts.
+const acceptedAnywhere = 1 << 20
 
 // restages limits how often the client sends all parts of a body or repeats a request for an answer, if the control
 // plane does not have the parts any more.
@@ -30,11 +39,14 @@ const codeNotStaged = "body-not-staged"
 // and gets a large body of the answer after.
 func (c *Client) whole(ctx context.Context, k call) (*http.Response, []byte, error) {
 	if k.in != nil {
-		data, err := json.Marshal(k.in)
-		if err != nil {
+		// The escapes of HTML would make each "<" of an output six times as large, and a report has a limit.
+		var data bytes.Buffer
+		enc := json.NewEncoder(&data)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(k.in); err != nil {
 			return nil, nil, fmt.Errorf("%s: encode the request: %w", k.route.ID, err)
 		}
-		k.raw, k.kind = data, "application/json"
+		k.raw, k.kind = bytes.TrimSuffix(data.Bytes(), []byte("\n")), "application/json"
 	}
 	for try := 1; ; try++ {
 		res, body, parts, err := c.inParts(ctx, k)
@@ -47,8 +59,12 @@ func (c *Client) whole(ctx context.Context, k call) (*http.Response, []byte, err
 
 // inParts is one try of whole. parts reports whether one of the bodies was in parts.
 func (c *Client) inParts(ctx context.Context, k call) (res *http.Response, body []byte, parts bool, err error) {
-	if c.most > 0 && int64(len(k.raw)) > c.most && k.route.ID != wire.StagePart.ID {
-		header, err := c.stage(ctx, k.job(), k.raw)
+	most, err := c.maxBody(ctx, k)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if most > 0 && int64(len(k.raw)) > most {
+		header, err := c.stage(ctx, k, int(most))
 		if err != nil {
 			return nil, nil, true, err
 		}
@@ -56,11 +72,26 @@ func (c *Client) inParts(ctx context.Context, k call) (res *http.Response, body 
 		k.raw, k.header, parts = []byte{}, header, true
 	}
 	res, body, err = c.exchange(ctx, k)
-	if err != nil || res.StatusCode != http.StatusOK || res.Header.Get(wire.HeaderBodyDigest) == "" {
+	if err != nil || res.StatusCode >= http.StatusMultipleChoices || res.Header.Get(wire.HeaderBodyDigest) == "" {
 		return res, body, parts, err
 	}
 	body, err = c.parts(ctx, k, res.Header)
 	return res, body, true, err
+}
+
+// maxBody returns the largest body that the front end accepts, in bytes, before it is staged; 0: every body. It asks the
+// control plane only before a large request of a person.
+func (c *Client) maxBody(ctx context.Context, k call) (int64, error) {
+	switch {
+	case k.route.ID == wire.StagePart.ID || k.route.ID == wire.UploadPart.ID:
+		return 0, nil
+	case !ofPeople(k.route):
+		return c.most, nil
+	case len(k.raw) <= acceptedAnywhere:
+		return 0, nil
+	}
+	m, err := c.Meta(ctx)
+	return m.MaxBody, err
 }
 
 // job returns the job whose attempt sends the request.
@@ -78,17 +109,37 @@ func (c *Client) GetPart(ctx context.Context, job, digest string, part int) ([]b
 	return c.send(ctx, call{route: wire.GetPart, path: vars{"job": job, "digest": digest, "part": strconv.Itoa(part)}})
 }
 
-// stage sends data in parts and returns the headers that name it.
-func (c *Client) stage(ctx context.Context, job string, data []byte) (map[string]string, error) {
-	digest := fmt.Sprintf("%x", sha256.Sum256(data))
+// stage sends the body of a call in parts of at most size bytes, and returns the headers that name it.
+func (c *Client) stage(ctx context.Context, k call, size int) (map[string]string, error) {
+	digest := fmt.Sprintf("%x", sha256.Sum256(k.raw))
 	part := 0
-	for b := range slices.Chunk(data, int(c.most)) {
-		if err := c.StagePart(ctx, job, digest, part, int64(len(data)), b); err != nil {
+	for b := range slices.Chunk(k.raw, size) {
+		var err error
+		if ofPeople(k.route) {
+			err = c.uploadPart(ctx, digest, part, int64(len(k.raw)), b)
+		} else {
+			err = c.StagePart(ctx, k.job(), digest, part, int64(len(k.raw)), b)
+		}
+		if err != nil {
 			return nil, err
 		}
 		part++
 	}
-	return map[string]string{wire.HeaderBodyDigest: digest, wire.HeaderBodySize: strconv.Itoa(len(data))}, nil
+	return map[string]string{wire.HeaderBodyDigest: digest, wire.HeaderBodySize: strconv.Itoa(len(k.raw))}, nil
+}
+
+// uploadPart is StagePart for people.
+func (c *Client) uploadPart(ctx context.Context, digest string, part int, size int64, data []byte) error {
+	_, err := c.do(ctx, call{route: wire.UploadPart, path: vars{"digest": digest, "part": strconv.Itoa(part)}, query: url.Values{"size": {strconv.FormatInt(size, 10)}}, raw: data}, nil)
+	return err
+}
+
+// part gets a part of the answer to a call.
+func (c *Client) part(ctx context.Context, k call, digest string, part int) ([]byte, error) {
+	if ofPeople(k.route) {
+		return c.send(ctx, call{route: wire.DownloadPart, path: vars{"digest": digest, "part": strconv.Itoa(part)}})
+	}
+	return c.GetPart(ctx, k.job(), digest, part)
 }
 
 // parts gets the body that the headers of an answer name.
@@ -101,7 +152,7 @@ func (c *Client) parts(ctx context.Context, k call, header http.Header) ([]byte,
 	var data bytes.Buffer
 	data.Grow(int(size))
 	for part := 0; int64(data.Len()) < size; part++ {
-		b, err := c.GetPart(ctx, k.job(), digest, part)
+		b, err := c.part(ctx, k, digest, part)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,8 @@ import (
 // The routes of the control API.
 var (
 	GetMeta             = Route{"get-meta", "GET", "/v1/meta"}
+	UploadPart          = Route{"upload-part", "PUT", "/v1/parts/{digest}/{part}"}
+	DownloadPart        = Route{"download-part", "GET", "/v1/parts/{digest}/{part}"}
 	PublishVersion      = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
 	ListVersions        = Route{"list-versions", "GET", "/v1/apps/{app}/versions"}
 	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
@@ -49,6 +51,8 @@ var (
 type Meta struct {
 	Version  string `json:"version" doc:"Version of the control plane"`
 	Registry string `json:"registry" doc:"Host and port of the OCI registry for artifacts"`
+
+	MaxBody int64 `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. A client sends a larger body in parts; absent: it accepts every body"`
 
 	Keys []VerificationKey `json:"keys" nullable:"false" doc:"Public keys of the signatures of job specs. A runner that does not enrol needs them before it starts: it pins them"`
 }

@@ -55,7 +55,7 @@ func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (er
 		for name, o := range given {
 			k.Outputs[name] = store.Output{Value: o.Value, Sensitive: o.Sensitive}
 		}
-		raw, err := json.Marshal(k.Outputs)
+		raw, err := kernel.EncodeJSON(k.Outputs)
 		if err != nil {
 			return fmt.Errorf("encode outputs of component %s: %w", k.Name, err)
 		}

@@ -2,7 +2,6 @@ package execution
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -194,7 +193,7 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 	if err != nil {
 		return nil, err
 	}
-	if raw, err := json.Marshal(catalog.VarsRecord(vars)); err != nil {
+	if raw, err := kernel.EncodeJSON(catalog.VarsRecord(vars)); err != nil {
 		return nil, fmt.Errorf("encode vars of component %s: %w", cmd.Component, err)
 	} else if len(raw) > catalog.MaxVars {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.ReasonVarsTooLarge,

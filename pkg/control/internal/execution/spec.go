@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -104,7 +103,7 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 func specVars(vars map[string]appspec.Resolved, component string) (map[string]events.SpecVar, error) {
 	out := make(map[string]events.SpecVar, len(vars))
 	for name, val := range vars {
-		raw, err := json.Marshal(val.Value)
+		raw, err := kernel.EncodeJSON(val.Value)
 		if err != nil {
 			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, component, err)
 		}

@@ -2,7 +2,6 @@ package execution
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -358,7 +357,7 @@ func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Rep
 // and the needs of several versions can form a cycle. It also stores a digest of the
 // tool's environment variables, which Effective compares.
 func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
-	raw, err := json.Marshal(catalog.VarsRecord(vars))
+	raw, err := kernel.EncodeJSON(catalog.VarsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
 	}

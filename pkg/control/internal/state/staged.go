@@ -14,12 +14,37 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// stagedPrefix is the prefix of staged parts: staged/<job>/<epoch>/<digest>/<part>. The bucket on AWS
-// also expires blobs with this prefix.
+// stagedPrefix is the prefix of staged parts: staged/<job>/<epoch>/<digest>/<part>, and
+// staged/<stagedByPeople>/<hash of org and token>/<digest>/<part>. The bucket on AWS also expires blobs
+// with this prefix.
 const stagedPrefix = "staged/"
 
-// Staged names a body that an attempt stores in parts, because it is too large for one request or
-// one answer.
+// stagedByPeople takes the place of the job in the keys of people's parts. No job has this identifier.
+const stagedByPeople = "people"
+
+// Stager stores and gets the parts of its bodies: an attempt, or a person with an API token. No other
+// stager gets them.
+type Stager struct {
+	Attempt kernel.Holder
+	Person  kernel.User // if Attempt is zero
+}
+
+// prefix returns the part of the keys that belongs to the stager.
+func (s Stager) prefix() string {
+	if s.Attempt.Job != "" {
+		return fmt.Sprintf("%s%s/%d", stagedPrefix, s.Attempt.Job, s.Attempt.Epoch)
+	}
+	return fmt.Sprintf("%s%s/%x", stagedPrefix, stagedByPeople, sha256.Sum256([]byte(string(s.Person.Org)+"/"+s.Person.Token.Token)))
+}
+
+func (s Stager) String() string {
+	if s.Attempt.Job != "" {
+		return fmt.Sprintf("job %s (epoch %d)", s.Attempt.Job, s.Attempt.Epoch)
+	}
+	return "the API token " + s.Person.Token.Name
+}
+
+// Staged names a body that is stored in parts, because it is too large for one request or one answer.
 type Staged struct {
 	Digest string // SHA-256 in hex
 	Size   int64  // in bytes
@@ -32,62 +57,66 @@ func StagedOf(data []byte) Staged {
 
 // partKey returns the key of a part, which is also the context of its seal: no part can take the place of
 // another.
-func partKey(h kernel.Holder, digest string, part int) string {
-	return fmt.Sprintf("%s%s/%d/%s/%06d", stagedPrefix, h.Job, h.Epoch, digest, part)
+func (s Stager) partKey(digest string, part int) string {
+	return fmt.Sprintf("%s/%s/%06d", s.prefix(), digest, part)
 }
 
 // StagePart seals and stores a part of a body. Parts count from 0. A staged body changes nothing: a
-// later request of the same attempt names it in place of its own body, and the rules of that request
+// later request of the same stager names it in place of its own body, and the rules of that request
 // decide. A part of an attempt that can commit nothing any more is refused. CollectBlobs deletes the
-// parts of such an attempt.
-func (st *States) StagePart(ctx context.Context, h kernel.Holder, digest string, part int, data []byte) error {
-	may, err := st.mayCommit(ctx, h)
-	if err == nil && !may {
-		_, err = st.Held(ctx, h) // the error names the epoch that has the lease
+// parts of such an attempt, and those of people that no request has used.
+func (st *States) StagePart(ctx context.Context, by Stager, digest string, part int, data []byte) error {
+	if h := by.Attempt; h.Job != "" {
+		may, err := st.mayCommit(ctx, h)
+		if err == nil && !may {
+			_, err = st.Held(ctx, h) // the error names the epoch that has the lease
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	key := partKey(h, digest, part)
+	key := by.partKey(digest, part)
 	return st.SealBlob(ctx, key, data, key)
 }
 
-// StagedPart returns a part of an answer that the attempt asked for. The attempt must have the lease,
+// StagedPart returns a part of an answer that the stager asked for. An attempt must have the lease,
 // because an answer can contain a state.
-func (st *States) StagedPart(ctx context.Context, h kernel.Holder, digest string, part int) ([]byte, error) {
-	if _, err := st.Held(ctx, h); err != nil {
-		return nil, err
+func (st *States) StagedPart(ctx context.Context, by Stager, digest string, part int) ([]byte, error) {
+	if by.Attempt.Job != "" {
+		if _, err := st.Held(ctx, by.Attempt); err != nil {
+			return nil, err
+		}
 	}
-	return st.openPart(ctx, h, digest, part)
+	return st.openPart(ctx, by, digest, part)
 }
 
-// StagedBody returns the body that the attempt stored in parts, and the keys of the parts, for DropBlobs
+// StagedBody returns the body that the stager stored in parts, and the keys of the parts, for DropBlobs
 // after the body has served its request. It does not check the lease: the request that names the body does.
 // The caller limits the size.
-func (st *States) StagedBody(ctx context.Context, h kernel.Holder, s Staged) (data []byte, keys []string, err error) {
+func (st *States) StagedBody(ctx context.Context, by Stager, s Staged) (data []byte, keys []string, err error) {
 	data = make([]byte, 0, s.Size)
 	for part := 0; int64(len(data)) < s.Size; part++ {
-		b, err := st.openPart(ctx, h, s.Digest, part)
+		b, err := st.openPart(ctx, by, s.Digest, part)
 		if err != nil {
 			return nil, nil, err
 		}
 		if len(b) == 0 || int64(len(data)+len(b)) > s.Size {
-			return nil, nil, notStaged(h, s.Digest, "its parts have another size than it")
+			return nil, nil, notStaged(by, s.Digest, "its parts have another size than it")
 		}
-		data, keys = append(data, b...), append(keys, partKey(h, s.Digest, part))
+		data, keys = append(data, b...), append(keys, by.partKey(s.Digest, part))
 	}
 	if StagedOf(data).Digest != s.Digest {
-		return nil, nil, notStaged(h, s.Digest, "its parts have another digest than it")
+		return nil, nil, notStaged(by, s.Digest, "its parts have another digest than it")
 	}
 	return data, keys, nil
 }
 
-// StageAnswer stores data in parts of at most size bytes, from which the attempt gets it. The parts
-// remain until the attempt ends, because their reader may read them again.
-func (st *States) StageAnswer(ctx context.Context, h kernel.Holder, data []byte, size int) (Staged, error) {
+// StageAnswer stores data in parts of at most size bytes, from which the stager gets it. The parts
+// remain until CollectBlobs or the bucket removes them, because their reader may read them again.
+func (st *States) StageAnswer(ctx context.Context, by Stager, data []byte, size int) (Staged, error) {
 	s, part := StagedOf(data), 0
 	for b := range slices.Chunk(data, size) {
-		key := partKey(h, s.Digest, part)
+		key := by.partKey(s.Digest, part)
 		if err := st.SealBlob(ctx, key, b, key); err != nil {
 			return Staged{}, err
 		}
@@ -96,18 +125,18 @@ func (st *States) StageAnswer(ctx context.Context, h kernel.Holder, data []byte,
 	return s, nil
 }
 
-func (st *States) openPart(ctx context.Context, h kernel.Holder, digest string, part int) ([]byte, error) {
-	key := partKey(h, digest, part)
+func (st *States) openPart(ctx context.Context, by Stager, digest string, part int) ([]byte, error) {
+	key := by.partKey(digest, part)
 	b, err := st.OpenBlob(ctx, key, key)
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil, notStaged(h, digest, fmt.Sprintf("part %d is missing", part))
+		return nil, notStaged(by, digest, fmt.Sprintf("part %d is missing", part))
 	}
 	return b, err
 }
 
-func notStaged(h kernel.Holder, digest, why string) error {
+func notStaged(by Stager, digest, why string) error {
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeBodyNotStaged,
-		Message: fmt.Sprintf("job %s (epoch %d) has no staged body %.12s: %s", h.Job, h.Epoch, digest, why), Hint: "Send its parts again, then repeat the request."}
+		Message: fmt.Sprintf("%s has no staged body %.12s: %s", by, digest, why), Hint: "Send its parts again, then repeat the request."}
 }
 
 // mayCommit reports whether a request of the attempt can still change something: the attempt has the lease, or
@@ -129,6 +158,9 @@ func (st *States) mayCommit(ctx context.Context, h kernel.Holder) (bool, error) 
 // partNamed reports whether a request may still name the part.
 func (st *States) partNamed(ctx context.Context, key string) (bool, error) {
 	parts := strings.Split(strings.TrimPrefix(key, stagedPrefix), "/")
+	if parts[0] == stagedByPeople {
+		return false, nil // a request that needs it follows within a minute, or sends it again
+	}
 	epoch, err := strconv.ParseInt(parts[min(1, len(parts)-1)], 10, 64)
 	if err != nil || len(parts) != 4 {
 		return true, nil // unknown kind of blob: keep it

@@ -116,7 +116,7 @@ func (c *Client) stage(ctx context.Context, k call, size int) (map[string]string
 	for b := range slices.Chunk(k.raw, size) {
 		var err error
 		if ofPeople(k.route) {
-			err = c.uploadPart(ctx, digest, part, int64(len(k.raw)), b)
+			err = c.UploadPart(ctx, digest, part, int64(len(k.raw)), b)
 		} else {
 			err = c.StagePart(ctx, k.job(), digest, part, int64(len(k.raw)), b)
 		}
@@ -128,16 +128,21 @@ func (c *Client) stage(ctx context.Context, k call, size int) (map[string]string
 	return map[string]string{wire.HeaderBodyDigest: digest, wire.HeaderBodySize: strconv.Itoa(len(k.raw))}, nil
 }
 
-// uploadPart is StagePart for people.
-func (c *Client) uploadPart(ctx context.Context, digest string, part int, size int64, data []byte) error {
+// UploadPart is StagePart for people.
+func (c *Client) UploadPart(ctx context.Context, digest string, part int, size int64, data []byte) error {
 	_, err := c.do(ctx, call{route: wire.UploadPart, path: vars{"digest": digest, "part": strconv.Itoa(part)}, query: url.Values{"size": {strconv.FormatInt(size, 10)}}, raw: data}, nil)
 	return err
+}
+
+// DownloadPart is GetPart for people.
+func (c *Client) DownloadPart(ctx context.Context, digest string, part int) ([]byte, error) {
+	return c.send(ctx, call{route: wire.DownloadPart, path: vars{"digest": digest, "part": strconv.Itoa(part)}})
 }
 
 // part gets a part of the answer to a call.
 func (c *Client) part(ctx context.Context, k call, digest string, part int) ([]byte, error) {
 	if ofPeople(k.route) {
-		return c.send(ctx, call{route: wire.DownloadPart, path: vars{"digest": digest, "part": strconv.Itoa(part)}})
+		return c.DownloadPart(ctx, digest, part)
 	}
 	return c.GetPart(ctx, k.job(), digest, part)
 }

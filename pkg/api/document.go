@@ -113,7 +113,7 @@ func finishOperation(a huma.API, o op) {
 		describeHeaders(none)
 		h.Responses[strconv.Itoa(http.StatusNoContent)] = none
 	}
-	if o.ID == wire.GetPlan.ID {
+	if slices.Contains([]string{wire.GetPlan.ID, wire.GetPart.ID, wire.DownloadPart.ID}, o.ID) {
 		delete(ok.Headers, "Content-Type") // OpenAPI ignores it here
 		ok.Content = map[string]*huma.MediaType{"application/octet-stream": {}}
 	}

@@ -3,7 +3,17 @@
 package providers_test
 
 import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"golang.org/x/mod/sumdb/dirhash"
 
 	"github.com/fairlead/fairlead/runner/internal/providers"
 )
@@ -42,5 +52,106 @@ func TestArchiveNameStaysInTheMirror(t *testing.T) {
 		if name, ok := bad.Archive("linux_arm64"); ok {
 			t.Errorf("%+v has the archive %q", bad, name)
 		}
+	}
+}
+
+// member is a file of an archive.
+type member struct {
+	name, content string
+	mode          fs.FileMode
+}
+
+func archive(t *testing.T, members ...member) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, m := range members {
+		h := &zip.FileHeader{Name: m.name, Method: zip.Deflate}
+		h.SetMode(m.mode)
+		w, err := z.CreateHeader(h)
+		if err == nil {
+			_, err = w.Write([]byte(m.content))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "archive.zip")
+	if err := errors.Join(z.Close(), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Other jobs can write to the mirror. A package appears only with a locked hash, as a whole, and inside its folder.
+func TestOnlyLockedArchivesAreUnpacked(t *testing.T) {
+	program := member{"terraform-provider-x_v1", "program", 0o755}
+	text := member{"docs/README", "text", 0o644}
+	good := archive(t, program, text)
+	h1, err := dirhash.HashZip(good, dirhash.Hash1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zh := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("zh:%x", sha256.Sum256(b))
+	}
+	half := filepath.Join(t.TempDir(), "half.zip")
+	whole, err := os.ReadFile(good)
+	if err == nil {
+		err = os.WriteFile(half, whole[:len(whole)/2], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := archive(t, program, member{"../escaped", "x", 0o644})
+	link := archive(t, program, member{"link", "/etc/passwd", fs.ModeSymlink | 0o777})
+	twice := archive(t, program, program)
+	for name, tt := range map[string]struct {
+		file   string
+		hashes []string
+		want   error
+	}{
+		"the content is locked":     {good, []string{"h1:AAAA", h1}, nil},
+		"the archive is locked":     {good, []string{zh(good)}, nil},
+		"nothing is locked":         {good, nil, providers.ErrOtherContent},
+		"another content is locked": {archive(t, program), []string{h1, zh(good)}, providers.ErrOtherContent},
+		"it is damaged":             {half, []string{h1}, providers.ErrOtherContent},
+		"it is absent":              {filepath.Join(t.TempDir(), "no.zip"), []string{h1}, fs.ErrNotExist},
+		"a file would be outside":   {outside, []string{zh(outside)}, providers.ErrOtherContent},
+		"it has a symlink":          {link, []string{zh(link)}, providers.ErrOtherContent},
+		"it has a file twice":       {twice, []string{zh(twice)}, providers.ErrOtherContent},
+		"it is not an archive":      {os.Args[0], []string{h1}, providers.ErrOtherContent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent := t.TempDir()
+			to := filepath.Join(parent, "1.0.0", "linux_arm64")
+			earlier := filepath.Join(to, "earlier")
+			if err := errors.Join(os.MkdirAll(to, 0o700), os.WriteFile(earlier, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if err := (providers.Locked{Hashes: tt.hashes}).Unpack(tt.file, to); !errors.Is(err, tt.want) {
+				t.Errorf("error %v, want %v", err, tt.want)
+			}
+			_, err := os.Stat(earlier)
+			if kept := err == nil; kept != (tt.want != nil) {
+				t.Errorf("the earlier package is kept: %t", kept)
+			}
+			if left, err := os.ReadDir(filepath.Dir(to)); err != nil || len(left) != 1 {
+				t.Errorf("beside the package are %v, %v", left, err)
+			}
+			if tt.want != nil {
+				return
+			}
+			if got, err := dirhash.HashDir(to, "", dirhash.Hash1); err != nil || got != h1 {
+				t.Errorf("the package has the hash %s, %v, want the archive's %s", got, err, h1)
+			}
+			if st, err := os.Stat(filepath.Join(to, program.name)); err != nil || st.Mode().Perm() != 0o700 {
+				t.Errorf("the program has the mode %v, %v, want 0700", st, err)
+			}
+		})
 	}
 }

@@ -33,9 +33,9 @@ const (
 // cliConfigVariable names the tool's own configuration file.
 const cliConfigVariable = "TF_CLI_CONFIG_FILE"
 
-// useMirror makes `init` install the providers of the lock file from a filesystem mirror in the workspace. It takes each archive
-// from the customer's mirror. If an archive is missing there or is not the locked one, the tool downloads it, and useMirror
-// stores it. The returned function ends the use of the mirror.
+// useMirror unpacks the locked providers where `init` looks for installed ones. It takes each archive from the customer's mirror.
+// If an archive is missing there or is not the locked one, the tool downloads it, and useMirror stores it while `init` runs. A
+// filesystem mirror in the workspace answers what `init` would ask the registry. The returned function ends the use of the mirror.
 //
 // A provider that has no entry in the lock file is downloaded by `init`: jobs of all operations write to the customer's mirror,
 // so without a locked hash an unapproved plan could choose the program that an apply runs. Problems with the mirror
@@ -57,7 +57,7 @@ func (j *job) useMirror(ctx context.Context) (done func(), err error) {
 	}
 	a := &archives{job: j, mirror: m, dir: j.path("mirror"), platform: runtime.GOOS + "_" + runtime.GOARCH, have: map[string]bool{}}
 	a.fetch(ctx, wanted)
-	a.download(ctx, slices.DeleteFunc(slices.Clone(wanted), func(l providers.Locked) bool { return a.have[l.Address] }))
+	store := a.download(ctx, slices.DeleteFunc(slices.Clone(wanted), func(l providers.Locked) bool { return a.have[l.Address] }))
 	if len(a.have) == 0 {
 		return done, nil
 	}
@@ -68,9 +68,14 @@ func (j *job) useMirror(ctx context.Context) (done func(), err error) {
 	env := j.run.env
 	j.run.env = maps.Clone(env)
 	j.run.env[cliConfigVariable] = file
+	stored := make(chan []error, 1)
+	go func() { stored <- a.store(ctx, store) }()
 	return func() {
+		for _, err := range <-stored { // here, because the tool's output goes to the log until now
+			j.note("%v", err)
+		}
 		j.run.env = env
-		_ = os.RemoveAll(a.dir) // `init` has unpacked the archives; the workspace is removed after the job
+		_ = os.RemoveAll(a.dir) // `init` has used the archives; the workspace is removed after the job
 	}, nil
 }
 
@@ -143,9 +148,11 @@ func (a *archives) installation() string {
 	return fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path    = %q\n    include = %s\n  }\n  direct {\n    exclude = %s\n  }\n}\n", a.dir, list, list)
 }
 
-// each runs f for the archive of each provider, some at once. path is the archive's place in the job's mirror.
-func (a *archives) each(ctx context.Context, list []providers.Locked, f func(ctx context.Context, l providers.Locked, name, path string) error) {
+// each runs f for the archive of each provider, some at once, and returns the errors except fs.ErrNotExist. path is the archive's
+// place in the job's mirror.
+func (a *archives) each(ctx context.Context, list []providers.Locked, f func(ctx context.Context, l providers.Locked, name, path string) error) (failed []error) {
 	var g errgroup.Group
+	var mu sync.Mutex
 	g.SetLimit(mirrorTransfers)
 	for _, l := range list {
 		name, ok := l.Archive(a.platform)
@@ -157,25 +164,33 @@ func (a *archives) each(ctx context.Context, list []providers.Locked, f func(ctx
 			defer cancel()
 			err := f(ctx, l, name, filepath.Join(a.dir, filepath.FromSlash(name)))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				a.job.note("provider %s %s: %v", l.Address, l.Version, err)
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, fmt.Errorf("provider %s %s: %w", l.Address, l.Version, err))
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // no function returns an error
+	return failed
+}
+
+// noted is each, with a line in the job's log for each error.
+func (a *archives) noted(ctx context.Context, list []providers.Locked, f func(ctx context.Context, l providers.Locked, name, path string) error) {
+	for _, err := range a.each(ctx, list, f) {
+		a.job.note("%v", err)
+	}
 }
 
 // fetch gets the archives that the customer's mirror has.
 func (a *archives) fetch(ctx context.Context, list []providers.Locked) {
-	a.each(ctx, list, func(ctx context.Context, l providers.Locked, name, path string) error {
+	a.noted(ctx, list, func(ctx context.Context, l providers.Locked, name, path string) error {
 		err := os.MkdirAll(filepath.Dir(path), 0o700)
 		if err == nil {
 			err = a.get(ctx, name, path)
 		}
 		if err == nil {
-			err = a.verified(l, path)
+			err = a.unpack(l, path)
 		}
 		if err == nil {
 			return nil
@@ -196,9 +211,9 @@ func (a *archives) get(ctx context.Context, name, path string) error {
 	return errors.Join(a.mirror.Get(ctx, name, f), f.Close())
 }
 
-// verified records the archive if it is the locked one.
-func (a *archives) verified(l providers.Locked, path string) error {
-	err := l.Verify(path)
+// unpack installs the provider of an archive if it is the locked one, and records that.
+func (a *archives) unpack(l providers.Locked, path string) error {
+	err := l.Unpack(path, filepath.Join(a.job.install(), filepath.FromSlash(l.Folder(a.platform))))
 	if err == nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -207,25 +222,29 @@ func (a *archives) verified(l providers.Locked, path string) error {
 	return err
 }
 
-// download makes the tool download the archives of providers from their registries, and stores them in the customer's mirror.
-func (a *archives) download(ctx context.Context, list []providers.Locked) {
+// download makes the tool download the archives of providers from their registries. It returns those that the customer's mirror
+// should get.
+func (a *archives) download(ctx context.Context, list []providers.Locked) (store []providers.Locked) {
 	if len(list) == 0 || ctx.Err() != nil {
-		return
+		return nil
 	}
 	if err := a.job.mirrorFromRegistry(ctx, list, a.dir, a.platform); err != nil {
 		a.job.note("the provider mirror gets no new archive, and `init` downloads it: %v", err)
-		return
+		return nil
 	}
-	a.each(ctx, list, func(ctx context.Context, l providers.Locked, name, path string) error {
-		if err := a.verified(l, path); err != nil {
-			return err
-		}
+	a.noted(ctx, list, func(_ context.Context, l providers.Locked, _, path string) error { return a.unpack(l, path) })
+	return slices.DeleteFunc(list, func(l providers.Locked) bool { return !a.have[l.Address] })
+}
+
+// store writes archives to the customer's mirror.
+func (a *archives) store(ctx context.Context, list []providers.Locked) []error {
+	return a.each(ctx, list, func(ctx context.Context, _ providers.Locked, name, path string) error {
 		f, err := os.Open(path)
-		if err != nil {
-			return err
+		if err == nil {
+			defer f.Close()
+			err = a.mirror.Put(ctx, name, f)
 		}
-		defer f.Close()
-		if err := a.mirror.Put(ctx, name, f); err != nil {
+		if err != nil {
 			return fmt.Errorf("the archive is not stored, and the next job downloads it again: %w", err)
 		}
 		return nil

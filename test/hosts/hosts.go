@@ -23,7 +23,7 @@ import (
 
 // Serve serves handlers over TLS under their host names. * matches any first label.
 // Clients must trust the authority in the file and use the proxy.
-func Serve(t *testing.T, hosts map[string]http.Handler) (authority, proxy string) {
+func Serve(t testing.TB, hosts map[string]http.Handler) (authority, proxy string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -82,7 +82,7 @@ func Serve(t *testing.T, hosts map[string]http.Handler) (authority, proxy string
 }
 
 // Client serves handlers as Serve does and returns a client that reaches them.
-func Client(t *testing.T, hosts map[string]http.Handler) *http.Client {
+func Client(t testing.TB, hosts map[string]http.Handler) *http.Client {
 	t.Helper()
 	authority, proxy := Serve(t, hosts)
 	return &http.Client{Transport: Transport(t, authority, proxy)}
@@ -90,7 +90,7 @@ func Client(t *testing.T, hosts map[string]http.Handler) *http.Client {
 
 // Transport returns a transport to hosts that Serve serves, with the authority and the
 // proxy that Serve returned.
-func Transport(t *testing.T, authority, proxy string) *http.Transport {
+func Transport(t testing.TB, authority, proxy string) *http.Transport {
 	t.Helper()
 	roots, err := os.ReadFile(authority)
 	if err != nil {

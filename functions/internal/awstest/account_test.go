@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // functionProgram returns the path of a function's program. The program is built
 // for this machine, with the build tags of the deployed program.
-func functionProgram(t *testing.T, name string) string {
+func functionProgram(t testing.TB, name string) string {
 	t.Helper()
 	return filepath.Join(program.Folder(t, "functions/...", "-tags=lambda.norpc"), name)
 }
@@ -109,7 +109,7 @@ var ignored = map[string]string{
 }
 
 // deploy creates an account with the resources of the template.
-func deploy(t *testing.T, tmpl template) *account {
+func deploy(t testing.TB, tmpl template) *account {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {

@@ -106,7 +106,7 @@ func released() map[string]string {
 // releasedTemplate returns the template of the control plane's stack with the values of
 // its parameters as defaults. Resources and outputs whose condition does not hold are
 // removed.
-func releasedTemplate(t *testing.T, parameters map[string]string) template {
+func releasedTemplate(t testing.TB, parameters map[string]string) template {
 	t.Helper()
 	out := readTemplate(t, controlTemplate)
 	for name, value := range parameters {

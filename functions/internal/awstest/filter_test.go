@@ -8,7 +8,7 @@ import (
 
 // patterns reads the filters of an event source. This file matches them as Lambda
 // documents it, but supports only what the template uses: equality and prefixes.
-func patterns(t *testing.T, criteria any) []map[string]any {
+func patterns(t testing.TB, criteria any) []map[string]any {
 	t.Helper()
 	if criteria == nil {
 		return []map[string]any{{}}

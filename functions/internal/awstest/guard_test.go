@@ -19,7 +19,7 @@ type refusals struct {
 	denied  []*iamtest.Denied // since the attack began
 }
 
-func newGuard(t *testing.T) (*iamtest.Guard, *refusals) {
+func newGuard(t testing.TB) (*iamtest.Guard, *refusals) {
 	t.Helper()
 	simulator := iamsimulator.Start(t)
 	t.Cleanup(simulator.Stop)
@@ -27,7 +27,7 @@ func newGuard(t *testing.T) (*iamtest.Guard, *refusals) {
 	return iamtest.New(iamtest.Options{Account: accountID, Region: region, Now: time.Now, Simulator: simulator, Report: func(err error) { r.add(t, err) }}), r
 }
 
-func (r *refusals) add(t *testing.T, err error) {
+func (r *refusals) add(t testing.TB, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d, ok := errors.AsType[*iamtest.Denied](err); ok && r.attacks {

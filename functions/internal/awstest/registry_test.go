@@ -26,7 +26,7 @@ const registryHost = accountID + ".dkr.ecr." + region + ".amazonaws.com"
 // registry keeps their content. A login permits what the role that requested the
 // login may do.
 type registry struct {
-	t     *testing.T
+	t     testing.TB
 	moto  http.Handler
 	files http.Handler
 	guard *iamtest.Guard
@@ -37,7 +37,7 @@ type registry struct {
 	pushed int               // requests that write
 }
 
-func newRegistry(t *testing.T, moto string, guard *iamtest.Guard) *registry {
+func newRegistry(t testing.TB, moto string, guard *iamtest.Guard) *registry {
 	t.Helper()
 	u, err := url.Parse(moto)
 	if err != nil {

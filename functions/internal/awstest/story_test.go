@@ -69,7 +69,7 @@ func TestAppDeploysThroughTheStacks(t *testing.T) {
 }
 
 // in returns the world for a subtest.
-func (w *world) in(t *testing.T) *world {
+func (w *world) in(t testing.TB) *world {
 	part, account, resolver := *w, *w.account, *w.resolver
 	resolver.t = t
 	account.resolver, part.account = &resolver, &account

@@ -55,7 +55,7 @@ const (
 	runnerTemplate  = "../../../infra/runnerstack/testdata/runner.template.json"
 )
 
-func readTemplate(t *testing.T, file string) template {
+func readTemplate(t testing.TB, file string) template {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -71,7 +71,7 @@ func readTemplate(t *testing.T, file string) template {
 // resolver evaluates the intrinsic functions of a template. An unknown function
 // fails the test, so that the test never deploys a wrong value.
 type resolver struct {
-	t     *testing.T
+	t     testing.TB
 	tmpl  template
 	made  map[string]made   // by logical id
 	given map[string]string // values of parameters; a parameter without a value here has its default

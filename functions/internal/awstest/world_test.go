@@ -48,7 +48,7 @@ func skipIfShort(t *testing.T) {
 }
 
 // deployWorld deploys the control plane's stack, connects it and gets a token.
-func deployWorld(t *testing.T) *world {
+func deployWorld(t testing.TB) *world {
 	t.Helper()
 	tofu := os.Getenv("FAIRLEAD_TOFU")
 	if tofu == "" {
@@ -68,7 +68,7 @@ func deployWorld(t *testing.T) *world {
 
 // connect serves the account and the other services under their host names, and
 // starts the pumps.
-func connect(t *testing.T, a *account, others map[string]http.Handler) *world {
+func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	t.Helper()
 	w := &world{account: a, config: t.TempDir()}
 	served := map[string]http.Handler{planeHost: w.front(), apiHost: w.front(), stsHost: w.guard.STS(), registryHost: w.registry,

@@ -40,7 +40,7 @@ const stopTimeout = 2 * time.Second
 // codes, and reasons with the texts of ECS' documentation. Safe for concurrent
 // use.
 type Cloud struct {
-	t        *testing.T
+	t        testing.TB
 	moto     string
 	program  string
 	pullable string // the task definition family whose image exists
@@ -102,7 +102,7 @@ type task struct {
 // test ends. Its containers are processes of the program. The image exists for the
 // task definition pullable, and for each definition that is registered through the
 // Cloud. The output of containers goes to the log group.
-func New(t *testing.T, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *Cloud {
+func New(t testing.TB, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *Cloud {
 	c := &Cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
 		defined: map[string][]reference{}, Secrets: map[string]string{}}
 	c.server = httptest.NewServer(c)
@@ -541,7 +541,7 @@ func resident(pid int) int64 {
 
 // Find returns the first identifier of that name in an answer of moto's EC2 at
 // that URL.
-func Find(t *testing.T, endpoint, region, action, name string) string {
+func Find(t testing.TB, endpoint, region, action, name string) string {
 	t.Helper()
 	form := url.Values{"Action": {action}, "Version": {"2016-11-15"}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(form.Encode()))

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	"golang.org/x/time/rate"
 )
 
 // Registry is a registry of providers at a loopback address, which serves both tools' default
@@ -26,7 +28,11 @@ type Registry struct {
 	Hash   string // zh hash of the provider's archive
 
 	downloads atomic.Int32
+	rate      atomic.Int64 // bytes a second of a download; 0: no limit
 }
+
+// Limit sets the rate of the next downloads in bytes a second; 0: no limit.
+func (r *Registry) Limit(bytesPerSecond int64) { r.rate.Store(bytesPerSecond) }
 
 // Downloads returns how often the archive was downloaded.
 func (r *Registry) Downloads() int { return int(r.downloads.Load()) }
@@ -66,6 +72,17 @@ func NewRegistry(t testing.TB, path string) *Registry {
 	mux.HandleFunc("GET /archive", func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodGet { // OpenTofu asks for the size first
 			r.downloads.Add(1)
+		}
+		if n := r.rate.Load(); n > 0 && req.Method == http.MethodGet {
+			const part = 64 << 10
+			limit := rate.NewLimiter(rate.Limit(n), part)
+			for b := range slices.Chunk(archive, part) {
+				if limit.WaitN(req.Context(), len(b)) != nil {
+					return
+				}
+				_, _ = w.Write(b)
+			}
+			return
 		}
 		_, _ = w.Write(archive)
 	})

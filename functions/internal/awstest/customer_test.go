@@ -20,19 +20,27 @@ var ignoredInRunnerStack = map[string]bool{"AWS::IAM::RolePolicy": true, "AWS::S
 
 // installStack creates the runner's stack of an install in a customer's account,
 // with the parameters that the vendor got, and starts its runner with the
-// environment of the template. stop ends the runner; call it before the test ends.
-func (w *world) installStack(install string) (c *customer, stop func()) {
+// environment of the template, in which environ replaces variables. stop ends the runner; call it
+// before the test ends.
+func (w *world) installStack(install string, environ ...string) (c *customer, stop func()) {
+	w.t.Helper()
+	return w.installStackWith(install, nil, environ...)
+}
+
+// installStackWith is installStack with parameters that the customer chooses.
+func (w *world) installStackWith(install string, chosen map[string]string, environ ...string) (c *customer, stop func()) {
 	w.t.Helper()
 	stack := ask[wire.Stack](w, "install", "stack", install)
 	given := map[string]string{"AWS::StackId": "arn:aws:cloudformation:" + region + ":" + accountID + ":stack/" + stack.StackName + "/1"}
 	for _, p := range stack.Parameters {
 		given[p.Name] = p.Value
 	}
+	maps.Copy(given, chosen)
 	inner := w.makeStack(install, given)
 	c = &customer{account: inner, tasks: w.tasks}
 	w.makeStepTask(inner)
 	inner.addPolicies(inner.resolver)
-	return c, w.startTask(inner.resolver, "RunnerTask")
+	return c, w.startTask(inner.resolver, "RunnerTask", environ...)
 }
 
 // makeStack makes the resources of the runner's stack of an install, except those that its

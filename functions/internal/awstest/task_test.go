@@ -33,8 +33,8 @@ var taskResources = map[string]bool{
 // startTask starts a runner as ECS starts the task definition: with the credentials
 // of the task's role and the container's command and environment. It adds the
 // addresses of the servers here, a data folder, and the tool that the image would
-// contain. stop ends the runner; call it before the test ends.
-func (w *world) startTask(r *resolver, definition string) (stop func()) {
+// contain. environ replaces variables of the template. stop ends the runner; call it before the test ends.
+func (w *world) startTask(r *resolver, definition string, environ ...string) (stop func()) {
 	w.t.Helper()
 	task := r.tmpl.Resources[definition].Properties
 	role := r.text(task["TaskRoleArn"])
@@ -55,6 +55,7 @@ func (w *world) startTask(r *resolver, definition string) (stop func()) {
 			cmd.Env = append(cmd.Env, r.text(pair["Name"])+"="+value)
 		}
 	}
+	cmd.Env = append(cmd.Env, environ...)
 	cmd.Stdout, cmd.Stderr = log, log
 	w.ok("start the runner", cmd.Start())
 	go func() { _ = cmd.Wait(); close(done) }()
@@ -112,6 +113,9 @@ func (w *world) makeStepTask(c *account) {
 	cluster, err := api.CreateCluster(w.t.Context(), &ecs.CreateClusterInput{ClusterName: &name})
 	w.ok("create the cluster", err)
 	c.made["Cluster"] = made{ref: name, attr: map[string]string{"Arn": *cluster.Cluster.ClusterArn}}
+	if res := c.tmpl.Resources["StepTask"]; res.Condition != "" && !c.holds(res.Condition) {
+		return // jobs are processes
+	}
 	for _, id := range []string{"PublicSubnet1", "PublicSubnet2"} {
 		c.made[id] = made{ref: ecstest.Find(w.t, w.moto, region, "DescribeSubnets", "subnetId")}
 	}

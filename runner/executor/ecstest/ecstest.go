@@ -346,6 +346,19 @@ func (c *Cloud) Running() (ids []string) {
 	return ids
 }
 
+// Started returns when the container of the task with this startedBy started. The time is zero if it
+// has not started.
+func (c *Cloud) Started(by string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.tasks {
+		if k.startedBy == by && !k.started.IsZero() {
+			return k.started
+		}
+	}
+	return time.Time{}
+}
+
 // Kill kills the container of the task that a caller started as of, as the loss of its
 // host does.
 func (c *Cloud) Kill(of string) {

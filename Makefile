@@ -103,8 +103,9 @@ bench-aws: build bin/tofu-tool ## Measure the start times and sizes of the funct
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		FAIRLEAD_REQUIRE_DYNAMODB=1 $(if $(SMOKE),,FAIRLEAD_BENCH_LOG=$(CURDIR)/bench/aws-log.json) $(GO) test ./bench -run '^$$' -bench JobLog -benchtime 1x && \
 		$(GO) run ./bench $(if $(SMOKE),-smoke,-force) -only aws
-	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) FAIRLEAD_REQUIRE_MOTO=1 \
-		$(if $(SMOKE),,FAIRLEAD_BENCH_PROVIDERS=$(CURDIR)/bench/aws-providers.json) $(GO) test ./runner -run '^$$' -bench 'Providers$$' -benchtime $(if $(SMOKE),1x,9x)
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_SQS=1 \
+		$(if $(SMOKE),,FAIRLEAD_BENCH_PROVIDERS=$(CURDIR)/bench/aws-providers.json FAIRLEAD_BENCH_TIMES=$(CURDIR)/bench/aws-times.json) \
+		$(GO) test ./functions/internal/awstest -run '^$$' -bench '(Times|Providers)$$' -benchtime $(if $(SMOKE),1x,9x) -timeout 30m
 
 # A run is determined by its seed; a failing run prints its seed.
 SEED ?= 0

@@ -188,15 +188,59 @@ func grouped(number string) string {
 	return whole
 }
 
-// docs/vendor/cost-and-scale.md has the times of BenchmarkProviders in package runner.
-func TestPageHasTheTimesOfProviders(t *testing.T) {
-	v := load[struct {
-		Unpacked int64 `json:"unpacked_bytes"`
-		Packed   int64 `json:"packed_bytes"`
-		Registry int64 `json:"registry_ms"`
-		First    int64 `json:"first_ms"`
-		Mirror   int64 `json:"mirror_ms"`
-	}](t, "aws-providers.json")
-	page.Hold(t, "docs/vendor/cost-and-scale.md", "providers", fmt.Sprintf("%.1f s from a registry on the same machine, %.1f s for the first job with a mirror, %.1f s for the later ones; an archive of %.0f MB, %.0f MB unpacked",
-		float64(v.Registry)/1000, float64(v.First)/1000, float64(v.Mirror)/1000, float64(v.Packed)/1e6, float64(v.Unpacked)/1e6))
+// docs/vendor/cost-and-scale.md has the times that the benchmarks of package awstest measure on
+// the emulated stacks. The last column is AWS's part, which is not measured here.
+func TestPageHasTheTimesOfTheStacks(t *testing.T) {
+	type spread struct {
+		Runs   int   `json:"runs"`
+		Median int64 `json:"median_ms"`
+		Max    int64 `json:"max_ms"`
+	}
+	times := load[map[string]spread](t, "aws-times.json")
+	provided := load[map[string]json.RawMessage](t, "aws-providers.json")
+	var packed, unpacked int64
+	for name, raw := range provided {
+		to := any(&spread{})
+		switch name {
+		case "packed_bytes":
+			to = &packed
+		case "unpacked_bytes":
+			to = &unpacked
+		}
+		if err := json.Unmarshal(raw, to); err != nil {
+			t.Fatalf("aws-providers.json: %s: %v", name, err)
+		}
+		if s, ok := to.(*spread); ok {
+			times[name] = *s
+		}
+	}
+	const fargate = "the start of a task on Fargate: no documented time was found; 30 s is assumed. None with a [warm step](../contributing/decisions/warm-steps.md)"
+	const subscription = "the delivery of a subscription: no documented time was found; some seconds are assumed"
+	rows := []struct{ name, from, to, adds string }{
+		{"claim_to_task", "a job is claimed", "the container of its task starts", fargate},
+		{"claim_to_tool", "a job is claimed", "its tool starts; the module needs no provider", "as above"},
+		{"line_to_reader", "a tool prints a line", "a reader of the API sees it, without a follower", subscription},
+		{"line_to_follower", "a tool prints a line", "a follower of the log sees it", "as above"},
+		{"cancel_to_interrupt", "a person cancels a job", "the process that its tool runs has ended", "the time until a read of DynamoDB sees the marker: AWS documents a short time, without a number"},
+		{"registry", "a job is claimed", "its tool has `hashicorp/aws`, from a registry on the same machine", "the start of the task, and the download over the internet"},
+		{"registry_line", "a job is claimed", "the same, from a registry behind a line of 100 Mbit/s", "the start of the task"},
+		{"mirror_first", "a job is claimed", "the same, with an empty mirror in the stack's bucket", "the start of the task, and the download over the internet"},
+		{"mirror", "a job is claimed", "the same, with the archive in the mirror", "the start of the task; S3 in the same region gives 85–90 MB/s for a request"},
+		{"warm_disk", "a job is claimed", "the same, in the agent's task (isolation `Process`), whose disk has the provider", "nothing"},
+	}
+	var table strings.Builder
+	table.WriteString("| from | to | median | maximum | of | AWS adds |\n|---|---|---|---|---|---|\n")
+	for _, r := range rows {
+		s, ok := times[r.name]
+		if !ok || s.Runs == 0 {
+			t.Errorf("no benchmark measured %s", r.name)
+		}
+		delete(times, r.name)
+		fmt.Fprintf(&table, "| %s | %s | %.2f s | %.2f s | %d | %s |\n", r.from, r.to, float64(s.Median)/1000, float64(s.Max)/1000, s.Runs, r.adds)
+	}
+	for name := range times {
+		t.Errorf("the page has no row for %s", name)
+	}
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "times", table.String())
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "provider-size", fmt.Sprintf("%.0f MB, %.0f MB unpacked", float64(packed)/1e6, float64(unpacked)/1e6))
 }

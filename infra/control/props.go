@@ -113,6 +113,8 @@ func (p Props) withDefaults() (Props, error) {
 	switch {
 	case !stagePattern.MatchString(p.Stage):
 		return p, fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", p.Stage)
+	case strings.HasPrefix(p.Stage, "direct"):
+		return p, fmt.Errorf("stage %q: the stack's own roles would have names like those of customers' roles for direct launch; use another name", p.Stage)
 	case p.Traces != "" && !strings.HasPrefix(p.Traces, "https://"):
 		return p, fmt.Errorf("otlpEndpoint %q: give the URL of a collector, with https://", p.Traces)
 	case p.Functions == "":

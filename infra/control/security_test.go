@@ -229,6 +229,7 @@ func TestPropsRefuse(t *testing.T) {
 	}{
 		"no stage":                         {func(p *control.Props) { p.Stage = "" }, "stage"},
 		"an invalid stage":                 {func(p *control.Props) { p.Stage = "Prod/1" }, "stage"},
+		"a stage with roles of customers":  {func(p *control.Props) { p.Stage = "direct-1" }, "direct launch"},
 		"no builds":                        {func(p *control.Props) { p.Functions = "testdata/none" }, "controlapi"},
 		"a domain without a certificate":   {func(p *control.Props) { p.Certificate = "" }, "certificateArn"},
 		"an image by tag":                  {func(p *control.Props) { p.RunnerImage = "runner:latest" }, "digest"},

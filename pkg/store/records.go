@@ -287,7 +287,7 @@ type Runner struct {
 	// complete configuration, and is set only if it has secrets.
 	Config json.RawMessage `json:"config,omitempty"`
 	Sealed []byte          `json:"sealed,omitempty"`
-	// Direct reports whether an agent inside the control plane serves the runner.
+	// Direct reports whether an agent beside the control plane serves the runner.
 	Direct bool `json:"direct,omitempty"`
 	// Revision changes each time the configuration is set, even if the configuration
 	// stays equal. If Revision is empty, agents do not receive the configuration.

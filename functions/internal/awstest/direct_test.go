@@ -194,13 +194,14 @@ state_storage_configuration: {type: http}
 `, jobsRole, region, ecstest.Find(w.t, w.moto, region, "DescribeSubnets", "subnetId"), ecstest.Find(w.t, w.moto, region, "DescribeSecurityGroups", "groupId"), *defined.TaskDefinition.TaskDefinitionArn))
 }
 
-// Attackers find no configuration at the function: a runner's session and the build runner cannot
-// invoke it, and it enrols no agent of an installed runner.
+// The function gives no configuration of an installed runner, and enrols no agent of it. Who may
+// invoke the function is decided by IAM: TestWhoMayDoWhat has the attacks.
 func TestOnlyDirectLaunchGetsConfigurations(t *testing.T) {
 	skipIfShort(t)
 	w := deployDirect(t)
 	defer w.close()
 	w.cli("runner", "create", "installed")
+	w.cli("runner", "create", "direct", "--file", w.clusterOfTasks())
 	id := ask[wire.Runner](w, "runner", "show", "installed").ID
 	for name, request := range map[string]map[string]any{"configuration": {"configuration": id}, "enrolment": {"enrolment": id}} {
 		if answer, err := w.invoke(t.Context(), "direct", request); err == nil || !strings.Contains(err.Error(), "not served by an agent beside") {
@@ -210,7 +211,7 @@ func TestOnlyDirectLaunchGetsConfigurations(t *testing.T) {
 	answer, err := w.invoke(t.Context(), "direct", map[string]any{"runners": true})
 	var list struct{ Runners map[string]string }
 	w.ok("read the list", json.Unmarshal(answer, &list))
-	if err != nil || len(list.Runners) > 0 {
-		t.Errorf("the function lists %v, %v; want none", slices.Collect(maps.Values(list.Runners)), err)
+	if names := slices.Collect(maps.Values(list.Runners)); err != nil || !slices.Equal(names, []string{"direct"}) {
+		t.Errorf("the function lists %q, %v; want the direct runner alone", names, err)
 	}
 }

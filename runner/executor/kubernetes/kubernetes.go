@@ -230,7 +230,7 @@ const maxFound = 1000
 func (e *Executor) Find(ctx context.Context) ([]string, error) {
 	found, err := executor.Retry(ctx, passing, func(ctx context.Context) (*corev1.PodList, error) {
 		var list corev1.PodList
-		return &list, e.c.list(ctx, pods, metav1.ListOptions{LabelSelector: LabelRunner + "=" + e.o.Runner, Limit: maxFound}, &list)
+		return &list, e.c.list(ctx, pods, metav1.ListOptions{LabelSelector: LabelRunner + "=" + e.o.Runner, FieldSelector: "status.phase!=Succeeded,status.phase!=Failed", Limit: maxFound}, &list)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of runner %s: %w", e.o.Runner, err)

@@ -70,6 +70,7 @@ func (f *front) set(do func(*http.Request, string, int) (string, time.Time)) {
 // refused each time and ends in the dead-letter queue, where a person finds it. A wake-up for a job of another runner is
 // deleted.
 func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
+	t.Parallel()
 	a := newAccount(t)
 	// A refused message is visible again at once, instead of after half a minute.
 	f := a.behind(func(r *http.Request, operation string, _ int) (string, time.Time) {
@@ -143,6 +144,7 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 
 // AWS refuses credentials that it granted, in the middle of a job. The job continues, and no line of its log is lost.
 func TestJobSurvivesRefusedAWSCredentials(t *testing.T) {
+	t.Parallel()
 	const behind = 10 * time.Minute
 	// clock refuses requests that are not signed with the time of AWS's clock, and returns AWS's time.
 	clock := func(r *http.Request, _ string, _ int) (string, time.Time) {

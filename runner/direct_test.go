@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -171,14 +170,10 @@ func TestRunnerUsesItsQueueAndLogGroup(t *testing.T) {
 
 // If the network lets a runner reach only the control plane, the runner still works.
 func TestRunnerWithoutItsQueueUsesTheAPI(t *testing.T) {
+	t.Parallel()
 	a := newAccount(t)
 	s := plane.New(t, a.options())
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nowhere := "http://" + closed.Addr().String()
-	closed.Close()
+	const nowhere = "http://127.0.0.1:1" // a port that no server of a parallel test gets
 	agent := startAgent(t, s, "", "AWS_ENDPOINT_URL_SQS="+nowhere, "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS="+nowhere, "AWS_EC2_METADATA_DISABLED=true",
 		"FAIRLEAD_PASS_ENV=AWS_ENDPOINT_URL_CLOUDWATCH_LOGS")
 	j := s.UntilFinished(s.Queue(direct()))

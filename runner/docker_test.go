@@ -28,6 +28,7 @@ func containersOf(host, image, more string) string {
 // A step in a container continues after its agent is killed. The next agent sees how the step ends and removes its container.
 // A killed step is reported.
 func TestAgentOfContainers(t *testing.T) {
+	t.Parallel()
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)
@@ -85,6 +86,7 @@ func TestAgentOfContainers(t *testing.T) {
 // The module lists the files of the runner's data folder that its container can access. None belong to other installs. Plan and apply in local
 // storage still work with a provider that the plan's container fetched and the apply's container cannot write.
 func TestContainerCannotReadOtherInstalls(t *testing.T) {
+	t.Parallel()
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)

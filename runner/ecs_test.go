@@ -49,6 +49,7 @@ func tasksOf(t *testing.T) (*ecstest.Cloud, []string) {
 // An update of a customer's stack replaces the agent while an apply runs in a task of its own. On Fargate the next agent has an
 // empty disk. It must neither start the job again nor report its death.
 func TestReplacedAgentTouchesNoTask(t *testing.T) {
+	t.Parallel()
 	withECS := program.Build(t, "runner", "-tags=clusters")
 	for name, sameDisk := range map[string]bool{"the next agent has the disk of the first": true, "the next agent has an empty disk, as on Fargate": false} {
 		t.Run(name, func(t *testing.T) {

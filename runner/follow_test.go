@@ -20,6 +20,7 @@ func followed(folder, licence string) string {
 // Later jobs start with the new settings. The agent reports a configuration that it cannot follow, and fails jobs by name until it
 // is fixed.
 func TestAgentFollowsTheConfiguration(t *testing.T) {
+	t.Parallel()
 	licence := filepath.Join(t.TempDir(), "licence")
 	if err := os.WriteFile(licence, []byte("hush-hush-licence\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -93,6 +94,7 @@ func TestFinalFileIgnoresTheConfiguration(t *testing.T) {
 
 // An agent whose kind needs an engine reports that the engine is unreachable, and fails its jobs with that reason.
 func TestUnreachableEngineIsReported(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "host": "unix:///nowhere/docker.sock", "job": {"image": "registry.example/runner:1"}}`)
 	startAgent(t, s, "")

@@ -47,6 +47,7 @@ func reported(s *plane.Plane, mode string) wire.SessionHeartbeat {
 // The customer pauses the agent during an apply. The apply continues to its end, and no other job starts, also after a
 // restart. The agent does not even send claims. After the customer enables it, the waiting job runs.
 func TestCustomersModeIsKept(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	gate := filepath.Join(t.TempDir(), "gate")
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -177,6 +178,7 @@ func TestInvalidModeIsRefused(t *testing.T) {
 // Table of both modes: each pair of the vendor's and the customer's mode has a runner with a real agent and a waiting job.
 // The job runs only if both modes are enabled. If one mode is set to enabled again, the other mode still applies.
 func TestJobNeedsBothModesEnabled(t *testing.T) {
+	t.Parallel()
 	p := newLocal(t)
 	type cell struct{ vendor, customer string }
 	modes := []string{"enabled", "paused", "draining", "disabled"}

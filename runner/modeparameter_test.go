@@ -67,6 +67,7 @@ func BenchmarkPauseByParameter(b *testing.B) {
 // neither a restart nor the vendor. Without a readable parameter it starts no jobs. A job that runs
 // when the customer pauses the agent continues to its end.
 func TestModeParameterPausesARunningAgent(t *testing.T) {
+	t.Parallel()
 	p := newModeParameter(t)
 	put, name := p.put, p.name
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})

@@ -51,6 +51,7 @@ func fake(t *testing.T, m tofu.Mirror, ran string) {
 // provider in the mirror, so that a job that downloads it fails. A job of another install fails in this way. This shows
 // that the test can detect a download.
 func TestSecondJobUsesTheCachedProvider(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
 			t.Run(tool+"/"+storage, func(t *testing.T) {
@@ -78,6 +79,7 @@ func TestSecondJobUsesTheCachedProvider(t *testing.T) {
 
 // The module's lock file has the hash of the cached provider, so jobs of another install need not download it again.
 func TestLockFileAllowsProvidersOfOtherInstalls(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)
@@ -107,6 +109,7 @@ func TestLockFileAllowsProvidersOfOtherInstalls(t *testing.T) {
 // A hostile module replaces the providers in the runner's cache by its own program. Later jobs of other installs must not
 // run this program, because it would get their credentials.
 func TestAlteredProviderDoesNotRun(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			s, m := plane.New(t, plane.Options{}), tofu.NewMirror(t, true)
@@ -149,6 +152,7 @@ resource "terraform_data" "x" {
 // In a customer's stack, jobs on empty disks share providers through the stack's bucket, with the role of their operation. A job
 // of any operation can replace an archive there, so another archive than the locked one is refused, and is downloaded again.
 func TestEmptyDisksShareProvidersInTheBucket(t *testing.T) {
+	t.Parallel()
 	m := tofu.NewMirror(t, true)
 	registry := tofu.NewRegistry(t, m.Files[0])
 	for tool, path := range tofu.Tools(t) {

@@ -66,6 +66,7 @@ func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
 // the runner and the waiting job name the reason. The agent of the pinned version opens its session
 // beside the old one, and runs the job.
 func TestPinnedRunnerRefusesOtherVersions(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	old, next := filepath.Join(dir, "v1"), filepath.Join(dir, "v2")
 	release(t, old, "v1.0.0")

@@ -51,6 +51,14 @@ func CheckAppend(s Stream, offset int64, data []byte) error {
 	return nil
 }
 
+// CheckSpend returns the error of Spend for invalid arguments, of KindInvalid. A runner has the form of a job's name.
+func CheckSpend(runner string, n int64) error {
+	if !jobPattern().MatchString(runner) || n < 0 {
+		return fairlead.Invalid(fairlead.CodeInvalidLogSize, "%d bytes of log cannot be counted for runner %.150q", n, runner)
+	}
+	return nil
+}
+
 // CheckMove returns the error of Move for an invalid info: an error of KindInvalid for an invalid stream or a size that
 // no stream can have.
 func CheckMove(info Info) error {
@@ -99,17 +107,23 @@ func checkOffset(s Stream, offset int64) error {
 // streams. Fresh returns the part of data that is not stored yet, or the reason to refuse
 // the append. read returns the first n stored bytes from offset on.
 func Fresh(stored Info, fenced bool, limit, offset int64, data []byte, read func(n int64) ([]byte, error)) ([]byte, error) {
-	closed := fenced || stored.Ended
+	var closed error
+	switch {
+	case fenced || stored.Ended:
+		closed = ErrFenced
+	case stored.Cut:
+		closed = ErrCut
+	}
 	if offset > stored.Size { // check this first: for a larger offset, the sum below overflows
-		if closed {
-			return nil, ErrFenced
+		if closed != nil {
+			return nil, closed
 		}
 		return nil, &OffsetError{Want: stored.Size}
 	}
 	end := offset + int64(len(data))
 	switch {
-	case closed && end > stored.Size:
-		return nil, ErrFenced
+	case closed != nil && end > stored.Size:
+		return nil, closed
 	case end > limit:
 		return nil, ErrFull
 	}
@@ -123,8 +137,8 @@ func Fresh(stored Info, fenced bool, limit, offset int64, data []byte, read func
 		return nil, err
 	case bytes.Equal(old, data[:overlap]):
 		return data[overlap:], nil
-	case closed:
-		return nil, ErrFenced
+	case closed != nil:
+		return nil, closed
 	}
 	return nil, ErrDiverged
 }

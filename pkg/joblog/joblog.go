@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Stream names the log of one attempt of a job.
@@ -25,7 +26,8 @@ type Info struct {
 	Stream    Stream
 	Size      int64  // bytes stored
 	Ended     bool   // End was called: no more bytes follow
-	Truncated bool   // the writer stopped at MaxStream or lost the last bytes; the first End sets Truncated
+	Truncated bool   // the writer stopped at MaxStream or lost the last bytes, or the stream was cut; the first End sets Truncated
+	Cut       bool   // the stream accepts no new bytes, because its runner has used up its Budget
 	CRC32     uint32 // IEEE checksum of the Size bytes
 }
 
@@ -55,6 +57,8 @@ var (
 	ErrDiverged = errors.New("other bytes are stored at this offset")
 	// ErrFull reports that the append would exceed MaxStream.
 	ErrFull = errors.New("the log is full")
+	// ErrCut reports that the stream was cut: its runner has used up its Budget. The writer goes on without the log.
+	ErrCut = errors.New("the runner has used up its budget of log bytes")
 	// ErrMoved reports that the operation needs a byte that is stored elsewhere (see Mover). A chunk that is returned
 	// with ErrMoved holds the stream's Info.
 	ErrMoved = errors.New("the bytes of this log are kept elsewhere")
@@ -74,13 +78,13 @@ type Log interface {
 
 	// Append stores data at offset and returns the offset after it. The data survives the end of this process; End
 	// detects data lost in a power cut. If bytes overlap stored bytes and differ from them, Append returns ErrDiverged.
-	// For a gap it returns an *OffsetError. For a fenced or ended stream it returns ErrFenced, but if all bytes of data
-	// are already stored, it returns no error. An append is stored whole or not at all. Append keeps no reference to
+	// For a gap it returns an *OffsetError. For a fenced or ended stream it returns ErrFenced, for a cut one ErrCut, but if all bytes of
+	// data are already stored, it returns no error. An append is stored whole or not at all. Append keeps no reference to
 	// data.
 	Append(ctx context.Context, s Stream, offset int64, data []byte) (next int64, err error)
 
 	// End marks that no more bytes follow, and makes all stored bytes durable. A writer keeps its output until End
-	// returns. Ending twice is no error, and the first value of truncated stays. A fenced stream can be ended: only
+	// returns. Ending twice is no error, and the first value of truncated stays. A cut stream always ends truncated. A fenced stream can be ended: only
 	// End, not a later epoch, shows the followers of a lost attempt that its log is complete.
 	End(ctx context.Context, s Stream, truncated bool) error
 
@@ -94,8 +98,18 @@ type Log interface {
 
 	// Followed reports whether a reader waits for the next byte of the stream, in this process or in another one, or did so
 	// within the last minute. A writer sends its bytes in smaller pieces while it is followed. An ended stream is not
-	// followed. A driver may notice a new follower up to a second late, and is never required to be exact.
+	// followed. A driver may notice a new follower up to a second late, and is never required to be exact. For an open
+	// stream that was cut, Followed returns ErrCut, so that a writer learns of it without another request.
 	Followed(ctx context.Context, s Stream) (bool, error)
+
+	// Cut closes the open stream to new bytes: from now on Append returns ErrCut for them. Its reason is the budget of the
+	// stream's runner. Cutting twice, or after the end, is no error.
+	Cut(ctx context.Context, s Stream) error
+
+	// Spend takes n bytes from the runner's budget b at the time now, and reports true. If nothing is left, it takes nothing
+	// and reports false. The last bytes may exceed the rest. Concurrent calls count each. With n = 0, Spend only reports
+	// whether something is left. Spend does not write to a stream; see Budgeted.
+	Spend(ctx context.Context, runner string, n int64, b Budget, now time.Time) (bool, error)
 
 	// Streams lists a job's streams in the order of their epochs. A job without streams is no error.
 	Streams(ctx context.Context, job string) ([]Info, error)

@@ -340,6 +340,20 @@ func (l *simLog) End(ctx context.Context, s joblog.Stream, truncated bool) error
 	return l.change(ctx, "end log", true, func(log joblog.Log) error { return log.End(context.Background(), s, truncated) })
 }
 
+// Cut implements joblog.Log.
+func (l *simLog) Cut(ctx context.Context, s joblog.Stream) error {
+	return l.change(ctx, "cut log", false, func(log joblog.Log) error { return log.Cut(context.Background(), s) })
+}
+
+// Spend implements joblog.Log.
+func (l *simLog) Spend(ctx context.Context, runner string, n int64, b joblog.Budget, now time.Time) (left bool, err error) {
+	err = l.change(ctx, "spend log budget", false, func(log joblog.Log) error {
+		left, err = log.Spend(context.Background(), runner, n, b, now)
+		return err
+	})
+	return left, err
+}
+
 // Read implements joblog.Log.
 func (l *simLog) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
 	l.p.enter(ctx, "read log")

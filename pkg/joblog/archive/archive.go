@@ -65,6 +65,7 @@ var ErrOpen = errors.New("a log of the job has not ended")
 // not nil, Keep first adds the bytes that only the record has. A truncated stream stays
 // truncated unless its bytes then match the size and checksum that the writer reported. If the
 // live log lost the bytes of a stream, Keep takes them from the record.
+// Keep does not complete a stream that was cut: its runner's budget counts for the archive, too.
 // Repeating Keep is no error. If a stream has not ended, Keep moves the other streams and
 // then returns ErrOpen.
 func (l *Log) Keep(ctx context.Context, job string, record Record) (Kept, error) {
@@ -102,7 +103,7 @@ func (l *Log) keep(ctx context.Context, info joblog.Info, record Record, k *Kept
 		found = info.Size
 	}
 	var rest []byte
-	if info.Truncated && record != nil {
+	if info.Truncated && !info.Cut && record != nil {
 		var end *joblog.Info
 		if rest, end, err = record.Rest(ctx, info); err != nil {
 			return err

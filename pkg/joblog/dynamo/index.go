@@ -152,7 +152,7 @@ func (l *Index) End(ctx context.Context, s joblog.Stream, truncated bool) error 
 		if err != nil || st.info.Ended {
 			return err
 		}
-		return l.transact(ctx, l.closeWrites(st, "SET ended = :yes, truncated = :t", item{":yes": boolean(true), ":t": boolean(truncated)})...)
+		return l.transact(ctx, l.closeWrites(st, "SET ended = :yes, truncated = :t", item{":yes": boolean(true), ":t": boolean(truncated || st.info.Cut)})...)
 	})
 	if err == nil {
 		l.board.Changed(s)
@@ -282,7 +282,43 @@ func (l *Index) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
 	if err != nil {
 		return false, classify(ctx, "look for followers of log "+s.String(), err)
 	}
+	if st.info.Cut && !st.info.Ended {
+		return false, joblog.ErrCut
+	}
 	return !st.closed() && st.followed > l.options.Now().Unix(), nil
+}
+
+// Cut implements joblog.Log.
+func (l *Index) Cut(ctx context.Context, s joblog.Stream) error {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return err
+	}
+	return l.change(ctx, "cut log "+s.String(), func() error {
+		st, err := l.item(ctx, s, true)
+		if err != nil || st.info.Ended || st.info.Cut {
+			return err
+		}
+		return l.cut(ctx, st)
+	})
+}
+
+// Spend implements joblog.Log. It costs a read unit and a write unit.
+func (l *Index) Spend(ctx context.Context, runner string, n int64, b joblog.Budget, now time.Time) (left bool, err error) {
+	if err := cmp.Or(joblog.CheckSpend(runner, n), ctx.Err()); err != nil {
+		return false, err
+	}
+	err = l.change(ctx, "count log bytes of runner "+runner, func() error {
+		old, err := l.account(ctx, runner)
+		if err != nil {
+			return err
+		}
+		var a joblog.Account
+		if a, left = b.Take(old, n, now); !left || n == 0 {
+			return nil
+		}
+		return l.spend(ctx, runner, old, a, a.At.Add(b.Full(a)+time.Hour))
+	})
+	return left && err == nil, err
 }
 
 // Streams implements joblog.Log.
@@ -366,7 +402,7 @@ func classify(ctx context.Context, op string, err error) error {
 		}
 	}
 	_, gap := errors.AsType[*joblog.OffsetError](err)
-	if gap || errors.Is(err, joblog.ErrNotFound) || errors.Is(err, joblog.ErrFenced) || errors.Is(err, joblog.ErrDiverged) || errors.Is(err, joblog.ErrFull) || errors.Is(err, joblog.ErrMoved) ||
+	if gap || errors.Is(err, joblog.ErrNotFound) || errors.Is(err, joblog.ErrFenced) || errors.Is(err, joblog.ErrDiverged) || errors.Is(err, joblog.ErrFull) || errors.Is(err, joblog.ErrCut) || errors.Is(err, joblog.ErrMoved) ||
 		fairlead.KindOf(err) == fairlead.KindConflict {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -17,8 +18,11 @@ import (
 // The table has one partition for each job. Sort keys:
 //
 //	fence              epoch: the highest epoch that was opened
-//	s#<epoch>          a stream: id, ended, truncated, fenced, moved, followed; size and crc when it is closed
+//	s#<epoch>          a stream: id, ended, truncated, cut, fenced, moved, followed; size and crc when it is closed
 //	c#<id>#<offset>    a piece: bytes of the stream with this id, starting at this offset; next, crc, expires
+//
+// A partition budget#<runner>, whose name no job can have, has the item budget: left, at (nanoseconds since 1970), expires.
+// DynamoDB removes it when the budget is whole again.
 //
 // The pieces of a stream are a chain. Each piece has the offset after its bytes (next) and the checksum of the stream up
 // to next (crc), and the key of the next piece is next. A piece is only put where no item is. So of two writers at one
@@ -165,6 +169,56 @@ func (l *Index) note(ctx context.Context, st stream, until int64) error {
 	return err
 }
 
+// cut notes in the open stream's item that it was cut.
+func (l *Index) cut(ctx context.Context, st stream) error {
+	s := st.info.Stream
+	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: &l.options.Table, Key: l.key(s.Job, streamSort(s.Epoch)),
+		UpdateExpression: aws.String("SET cut = :yes"), ConditionExpression: aws.String("id = :id AND ended = :no"),
+		ExpressionAttributeValues: item{":id": text(st.id), ":yes": boolean(true), ":no": boolean(false)},
+	})
+	if isRefused(err) || inConflict(err) {
+		return errRefused
+	}
+	return err
+}
+
+// The partition and sort key of a runner's budget.
+const (
+	budgetPrefix = "budget#"
+	budgetSort   = "budget"
+)
+
+// account returns the rest of the runner's budget.
+func (l *Index) account(ctx context.Context, runner string) (joblog.Account, error) {
+	out, err := l.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: &l.options.Table, Key: l.key(budgetPrefix+runner, budgetSort), ConsistentRead: aws.Bool(true),
+	})
+	if err != nil || len(out.Item) == 0 {
+		return joblog.Account{}, err
+	}
+	left, errLeft := integer(out.Item, "left")
+	at, errAt := integer(out.Item, "at")
+	return joblog.Account{Left: left, At: time.Unix(0, at)}, errors.Join(errLeft, errAt)
+}
+
+// spend replaces the account old by a. It returns errRefused if old is not stored any more.
+func (l *Index) spend(ctx context.Context, runner string, old, a joblog.Account, expires time.Time) error {
+	it := l.key(budgetPrefix+runner, budgetSort)
+	it["left"], it["at"], it[AttrExpires] = number(a.Left), number(a.At.UnixNano()), number(expires.Unix())
+	in := &dynamodb.PutItemInput{TableName: &l.options.Table, Item: it, ConditionExpression: aws.String(freeKey)}
+	if !old.At.IsZero() {
+		in.ConditionExpression = aws.String("#left = :left AND #at = :at")
+		in.ExpressionAttributeNames = map[string]string{"#left": "left", "#at": "at"}
+		in.ExpressionAttributeValues = item{":left": number(old.Left), ":at": number(old.At.UnixNano())}
+	}
+	_, err := l.client.PutItem(ctx, in)
+	if isRefused(err) {
+		return errRefused
+	}
+	return err
+}
+
 // transact applies all writes or none of them. It returns errRefused if the condition of a
 // write did not hold, another transaction used the same items, or DynamoDB throttled the
 // transaction.
@@ -246,9 +300,10 @@ func readStream(job string, it item) (stream, error) {
 	whole := func(name string) int64 { n, err := integer(it, name); errs = append(errs, err); return n }
 	truth := func(name string) bool { b, ok := it[name].(*types.AttributeValueMemberBOOL); return ok && b.Value }
 	st := stream{
-		info:   joblog.Info{Stream: joblog.Stream{Job: job, Epoch: whole("epoch")}, Ended: truth("ended"), Truncated: truth("truncated")},
+		info:   joblog.Info{Stream: joblog.Stream{Job: job, Epoch: whole("epoch")}, Ended: truth("ended"), Truncated: truth("truncated"), Cut: truth("cut")},
 		fenced: truth("fenced"), moved: truth("moved"),
 	}
+	st.info.Truncated = st.info.Truncated || st.info.Ended && st.info.Cut // End may have read the stream before the cut
 	if st.closed() {
 		st.info.Size, st.info.CRC32 = whole("size"), uint32(whole("crc"))
 	}

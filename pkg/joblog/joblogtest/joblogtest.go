@@ -97,6 +97,10 @@ func Run(t *testing.T, h Harness) {
 		{"one of several concurrent appenders wins each offset", concurrentAppenders},
 		{"streams are listed by epoch", streams},
 		{"drop removes the streams of one job only", drop},
+		{"cut stream refuses new bytes and ends truncated", cut},
+		{"budget is spent by runner and grows with time", spend},
+		{"concurrent spenders are all counted", spendConcurrently},
+		{"logs of a noisy runner are cut, and others are not", noisyRunner},
 		{"arguments outside the limits are refused", limits},
 		{"call with an ended context does nothing", endedContext},
 	}

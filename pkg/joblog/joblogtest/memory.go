@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/internal/wake"
@@ -16,20 +17,22 @@ import (
 // Memory returns an empty log for tests and simulations. The log exists only in this process
 // and passes the suite.
 func Memory() joblog.Mover {
-	return &memory{jobs: map[string]map[int64]*stream{}}
+	return &memory{jobs: map[string]map[int64]*stream{}, budgets: map[string]joblog.Account{}}
 }
 
 type memory struct {
 	board wake.Board
 
-	mu   sync.Mutex
-	jobs map[string]map[int64]*stream // by job and epoch
+	mu      sync.Mutex
+	jobs    map[string]map[int64]*stream // by job and epoch
+	budgets map[string]joblog.Account    // by runner
 }
 
 type stream struct {
 	data      []byte
 	ended     bool
 	truncated bool
+	cut       bool
 	moved     *joblog.Info
 }
 
@@ -98,6 +101,8 @@ func (m *memory) append(s joblog.Stream, offset int64, data []byte) (int64, erro
 	switch {
 	case st.ended || m.fenced(s):
 		return 0, joblog.ErrFenced
+	case st.cut:
+		return 0, joblog.ErrCut
 	case offset > size:
 		return 0, &joblog.OffsetError{Want: size}
 	case offset+int64(len(data)) > joblog.MaxStream:
@@ -116,7 +121,7 @@ func (m *memory) End(ctx context.Context, s joblog.Stream, truncated bool) error
 	m.mu.Lock()
 	st := m.jobs[s.Job][s.Epoch]
 	if st != nil && !st.ended {
-		st.ended, st.truncated = true, truncated
+		st.ended, st.truncated = true, truncated || st.cut
 	}
 	m.mu.Unlock()
 	if st == nil {
@@ -175,7 +180,7 @@ func (st *stream) info(s joblog.Stream) joblog.Info {
 	}
 	return joblog.Info{
 		Stream: s, Size: int64(len(st.data)), CRC32: crc32.ChecksumIEEE(st.data),
-		Ended: st.ended, Truncated: st.truncated,
+		Ended: st.ended, Truncated: st.truncated, Cut: st.cut,
 	}
 }
 
@@ -198,7 +203,37 @@ func (m *memory) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
 	if st == nil {
 		return false, joblog.ErrNotFound
 	}
+	if st.cut && !st.ended {
+		return false, joblog.ErrCut
+	}
 	return !st.ended && m.board.Followed(s), nil
+}
+
+func (m *memory) Cut(ctx context.Context, s joblog.Stream) error {
+	if err := cmp.Or(joblog.CheckStream(s), ctx.Err()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.jobs[s.Job][s.Epoch]
+	if st == nil {
+		return joblog.ErrNotFound
+	}
+	st.cut = st.cut || !st.ended
+	return nil
+}
+
+func (m *memory) Spend(ctx context.Context, runner string, n int64, b joblog.Budget, now time.Time) (bool, error) {
+	if err := cmp.Or(joblog.CheckSpend(runner, n), ctx.Err()); err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, left := b.Take(m.budgets[runner], n, now)
+	if left && n > 0 {
+		m.budgets[runner] = a
+	}
+	return left, nil
 }
 
 func (m *memory) Streams(ctx context.Context, job string) ([]joblog.Info, error) {

@@ -19,8 +19,8 @@ import (
 type model map[joblog.Stream]*modelStream
 
 type modelStream struct {
-	data             []byte
-	ended, truncated bool
+	data                  []byte
+	ended, truncated, cut bool
 }
 
 func (m model) fence(job string) (highest int64) {
@@ -55,6 +55,9 @@ func (m model) append(s joblog.Stream, offset int64, data []byte) error {
 	if st.ended || s.Epoch < m.fence(s.Job) {
 		return joblog.ErrFenced
 	}
+	if st.cut {
+		return joblog.ErrCut
+	}
 	if offset > size {
 		return &joblog.OffsetError{Want: size}
 	}
@@ -71,15 +74,24 @@ func (m model) end(s joblog.Stream, truncated bool) error {
 		return joblog.ErrNotFound
 	}
 	if !st.ended {
-		st.ended, st.truncated = true, truncated
+		st.ended, st.truncated = true, truncated || st.cut
 	}
+	return nil
+}
+
+func (m model) cut(s joblog.Stream) error {
+	st := m[s]
+	if st == nil {
+		return joblog.ErrNotFound
+	}
+	st.cut = st.cut || !st.ended
 	return nil
 }
 
 func (m model) info(s joblog.Stream) joblog.Info {
 	st := m[s]
 	return joblog.Info{
-		Stream: s, Size: int64(len(st.data)), Ended: st.ended, Truncated: st.truncated,
+		Stream: s, Size: int64(len(st.data)), Ended: st.ended, Truncated: st.truncated, Cut: st.cut,
 		CRC32: crc32.ChecksumIEEE(st.data),
 	}
 }
@@ -149,6 +161,13 @@ func checkModel(t *testing.T, h Harness) {
 			"end": func(t *rapid.T) {
 				s, truncated := stream(), rapid.Bool().Draw(t, "truncated")
 				agree("end "+s.String(), log.End(ctx, s, truncated), m.end(s, truncated))
+			},
+			"cut": func(t *rapid.T) {
+				if rapid.IntRange(0, 4).Draw(t, "rarely") > 0 {
+					t.Skip("a rare call, so that most streams can grow")
+				}
+				s := stream()
+				agree("cut "+s.String(), log.Cut(ctx, s), m.cut(s))
 			},
 			"read": func(t *rapid.T) {
 				s := stream()

@@ -23,10 +23,17 @@ CREATE TABLE log_chunks (
 	data   BLOB    NOT NULL, -- 1 byte to 64 KiB
 	PRIMARY KEY (stream, start)
 ) STRICT;
+`, `
+ALTER TABLE log_streams ADD COLUMN cut INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE log_budgets (
+	runner TEXT    PRIMARY KEY,
+	bytes  INTEGER NOT NULL, -- that were left
+	at     INTEGER NOT NULL  -- at this time, in nanoseconds since 1970
+) STRICT;
 `}
 
 const (
-	findStream = `SELECT s.id, s.size, s.crc32, s.ended, s.truncated,
+	findStream = `SELECT s.id, s.size, s.crc32, s.ended, s.truncated, s.cut,
 		EXISTS (SELECT 1 FROM log_streams l WHERE l.job = s.job AND l.epoch > s.epoch)
 		FROM log_streams s WHERE s.job = ? AND s.epoch = ?`
 
@@ -40,8 +47,15 @@ const (
 
 	growStream = `UPDATE log_streams SET size = ?, crc32 = ? WHERE id = ?`
 
-	endStream = `UPDATE log_streams SET ended = 1, truncated = ?
+	endStream = `UPDATE log_streams SET ended = 1, truncated = (? OR cut)
 		WHERE job = ? AND epoch = ? AND ended = 0 RETURNING size`
+
+	cutStream = `UPDATE log_streams SET cut = 1 WHERE job = ? AND epoch = ? AND ended = 0`
+
+	findBudget = `SELECT bytes, at FROM log_budgets WHERE runner = ?`
+
+	storeBudget = `INSERT INTO log_budgets (runner, bytes, at) VALUES (?1, ?2, ?3)
+		ON CONFLICT (runner) DO UPDATE SET bytes = ?2, at = ?3`
 
 	// readChunks returns the chunks that contain the bytes from ?2 up to, but not
 	// including, ?3.
@@ -50,7 +64,7 @@ const (
 			SELECT max(start) FROM log_chunks WHERE stream = ?1 AND start <= ?2)
 		ORDER BY start`
 
-	listStreams = `SELECT epoch, size, crc32, ended, truncated
+	listStreams = `SELECT epoch, size, crc32, ended, truncated, cut
 		FROM log_streams WHERE job = ? ORDER BY epoch`
 
 	dropJob = `DELETE FROM log_streams WHERE job = ? RETURNING epoch`

@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"errors"
 	"hash/crc32"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/internal/wake"
@@ -148,7 +149,7 @@ type stream struct {
 func findIn(ctx context.Context, find *sql.Stmt, s joblog.Stream) (stream, error) {
 	st := stream{info: joblog.Info{Stream: s}}
 	err := find.QueryRowContext(ctx, s.Job, s.Epoch).
-		Scan(&st.id, &st.info.Size, &st.info.CRC32, &st.info.Ended, &st.info.Truncated, &st.fenced)
+		Scan(&st.id, &st.info.Size, &st.info.CRC32, &st.info.Ended, &st.info.Truncated, &st.info.Cut, &st.fenced)
 	if errors.Is(err, sql.ErrNoRows) {
 		return stream{}, joblog.ErrNotFound
 	}
@@ -281,7 +282,51 @@ func (l *Log) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
 	if err != nil {
 		return false, sqlitedb.Classify("look for followers of log "+s.String(), err)
 	}
+	if st.info.Cut && !st.info.Ended {
+		return false, joblog.ErrCut
+	}
 	return !st.info.Ended && l.board.Followed(s), nil
+}
+
+// Cut implements joblog.Log.
+func (l *Log) Cut(ctx context.Context, s joblog.Stream) error {
+	if err := joblog.CheckStream(s); err != nil {
+		return err
+	}
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err = l.db.Write.ExecContext(ctx, cutStream, s.Job, s.Epoch); err == nil {
+		_, err = findIn(ctx, l.find, s) // ErrNotFound if the stream was never opened
+	}
+	return sqlitedb.Classify("cut log "+s.String(), err)
+}
+
+// Spend implements joblog.Log.
+func (l *Log) Spend(ctx context.Context, runner string, n int64, b joblog.Budget, now time.Time) (left bool, err error) {
+	if err := joblog.CheckSpend(runner, n); err != nil {
+		return false, err
+	}
+	if ctx, err = sqlitedb.Short(ctx); err != nil {
+		return false, err
+	}
+	err = l.db.Update(ctx, func(tx *sql.Tx) error {
+		var a joblog.Account
+		var at int64
+		switch err := tx.QueryRowContext(ctx, findBudget, runner).Scan(&a.Left, &at); {
+		case err == nil:
+			a.At = time.Unix(0, at)
+		case !errors.Is(err, sql.ErrNoRows):
+			return err
+		}
+		if a, left = b.Take(a, n, now); !left || n == 0 {
+			return nil
+		}
+		_, err := tx.ExecContext(ctx, storeBudget, runner, a.Left, a.At.UnixNano())
+		return err
+	})
+	return left, sqlitedb.Classify("count log bytes of runner "+runner, err)
 }
 
 // Streams implements joblog.Log.
@@ -297,7 +342,7 @@ func (l *Log) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 	rows, err := l.db.Read.QueryContext(ctx, listStreams, job)
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		i := joblog.Info{Stream: joblog.Stream{Job: job}}
-		err := row.Scan(&i.Stream.Epoch, &i.Size, &i.CRC32, &i.Ended, &i.Truncated)
+		err := row.Scan(&i.Stream.Epoch, &i.Size, &i.CRC32, &i.Ended, &i.Truncated, &i.Cut)
 		infos = append(infos, i)
 		return err
 	})

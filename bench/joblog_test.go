@@ -101,7 +101,8 @@ func BenchmarkJobLog(b *testing.B) {
 		logger := slog.New(slog.NewJSONHandler(t, nil))
 		subscriber := &cloudwatch.Subscriber{Log: live, Groups: "/jobs/", Logger: logger,
 			Record: func(string) *cloudwatch.Transport { b.Fatal("a piece is missing"); return nil },
-			Owns:   func(context.Context, string, joblog.Stream) error { out.Owners++; return nil }}
+			Budget: joblog.BudgetOf(0, 0), Now: time.Now,
+			Owns: func(context.Context, string, joblog.Stream) (string, error) { out.Owners++; return "run_a", nil }}
 		s := joblog.Stream{Job: "job_" + rand.Text(), Epoch: 1}
 		units.Reset()
 		if err := live.Open(ctx, s); err != nil {

@@ -54,7 +54,7 @@ func (b *builder) environments() map[string]any {
 			URL: url, Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: *b.sealKey.AttrArn(), SigningKey: b.signs, TokensKey: *b.tokensKey.AttrArn(),
-			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
+			SessionRole: b.sessionRoleARN(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, LogLevel: level, Traces: b.props.Traces,
 		},
 		"direct":   &config.Direct{Table: b.served.name, SealKey: *b.sealKey.AttrArn(), LogLevel: level, Traces: b.props.Traces},
 		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level, Traces: b.props.Traces},
@@ -62,8 +62,9 @@ func (b *builder) environments() map[string]any {
 			Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
 			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: *b.sealKey.AttrArn(), LogLevel: level, Traces: b.props.Traces,
 		},
-		"logindex": &config.LogIndex{Table: b.served.name, LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(), LogLevel: level, Traces: b.props.Traces},
-		"webhook":  &config.Webhook{Table: b.served.name, Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level, Traces: b.props.Traces},
+		"logindex": &config.LogIndex{Table: b.served.name, LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(),
+			LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, LogLevel: level, Traces: b.props.Traces},
+		"webhook": &config.Webhook{Table: b.served.name, Queue: *b.webhooks.Ref(), SealKey: *b.sealKey.AttrArn(), Timeout: webhookTimeout, LogLevel: level, Traces: b.props.Traces},
 	}
 }
 

@@ -34,6 +34,8 @@ type Props struct {
 	ArchiveDays int    // days that S3 keeps logs of jobs; default 365
 	RateLimit   int    // requests a second to a route without its own limit; default 500
 	BurstLimit  int    // concurrent requests to a route without its own limit; default 1,000
+	LogBurst    int    // MiB of log that one runner may write at once after a pause; default 1,024
+	LogPerHour  int    // MiB of log that one runner may write in an hour; default 256
 	LostRunners int    // runners that must turn lost within five minutes for an alarm; default 1
 	StuckJobs   int    // jobs that must become stuck within five minutes for an alarm; default 1
 	// Deletable disables the tables' deletion protection. Set it for a first creation,
@@ -77,7 +79,7 @@ func FromContext(get func(key string) string) (Props, error) {
 	p.Deletable, p.AllAtOnce = !protected, !canary
 	for key, field := range map[string]*int{
 		"functionMemoryMb": &p.MemoryMB, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
-		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit, "alarmLostRunners": &p.LostRunners, "alarmStuckJobs": &p.StuckJobs,
+		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit, "logBurstMib": &p.LogBurst, "logMibPerHour": &p.LogPerHour, "alarmLostRunners": &p.LostRunners, "alarmStuckJobs": &p.StuckJobs,
 	} {
 		text := get(key)
 		if text == "" {
@@ -108,6 +110,8 @@ func (p Props) withDefaults() (Props, error) {
 	set(&p.ArchiveDays, 365)
 	set(&p.RateLimit, 500)
 	set(&p.BurstLimit, 1000)
+	set(&p.LogBurst, 1024)
+	set(&p.LogPerHour, 256)
 	set(&p.LostRunners, 1)
 	set(&p.StuckJobs, 1)
 	switch {

@@ -198,6 +198,7 @@ func runnerProblems() []ProblemDoc {
 		{fairlead.CodeInvalidLock, http.StatusUnprocessableEntity, "The lock info is not JSON with an ID of 1 to 200 bytes, or larger than 8 KiB.", "Send what Terraform's http backend sends."},
 		{fairlead.CodeInvalidOutcome, http.StatusUnprocessableEntity, "The outcome of a job does not exist.", "Use `succeeded`, `failed` or `canceled`."},
 		{fairlead.CodeInvalidReason, http.StatusUnprocessableEntity, "The reason for the end of a step does not exist.", "Use one that the OpenAPI document lists."},
+		{fairlead.CodeLogCut, http.StatusRequestEntityTooLarge, "The runner has used up its budget of log bytes.", "Go on without the log, and report at the end that it was truncated."},
 		{fairlead.CodeLogDiverged, http.StatusConflict, "Other bytes are stored at this offset.", "Stop: two writers append to one log."},
 		{fairlead.CodeLogFenced, http.StatusConflict, "The log of this attempt has ended.", "Stop: the attempt is over."},
 		{fairlead.CodeLogFull, http.StatusRequestEntityTooLarge, "The log has reached its limit.", "Go on without the log, and report at the end that it was truncated."},

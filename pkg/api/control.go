@@ -396,8 +396,15 @@ func (s *server) jobRoutes(c *control.Control) {
 			if k.Data == nil {
 				k.Data = []byte{} // not null
 			}
-			return answer(wire.LogChunk{Epoch: k.Epoch, Offset: k.Offset, Data: k.Data, Next: k.Next, Truncated: k.Truncated, Done: k.Done}, err)
+			return answer(wire.LogChunk{Epoch: k.Epoch, Offset: k.Offset, Data: k.Data, Next: k.Next, Truncated: k.Truncated, TruncatedBy: truncatedBy(k.Cut), Done: k.Done}, err)
 		})
+}
+
+func truncatedBy(cut bool) string {
+	if cut {
+		return wire.ByLogBudget
+	}
+	return ""
 }
 
 // oneJob renders a job with its plan's summary and its logs.
@@ -422,7 +429,7 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 		return nil, err
 	}
 	for _, l := range logs {
-		out.Log = append(out.Log, wire.LogStreamInfo{Epoch: l.Stream.Epoch, Size: l.Size, Ended: l.Ended, Truncated: l.Truncated})
+		out.Log = append(out.Log, wire.LogStreamInfo{Epoch: l.Stream.Epoch, Size: l.Size, Ended: l.Ended, Truncated: l.Truncated, TruncatedBy: truncatedBy(l.Cut)})
 	}
 	return answer(out, nil)
 }

@@ -135,7 +135,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.RescueJobLog, auth: sessionToken, tag: "Agents", summary: "Append the part of a log that a dead step did not send", body: maxLogAppend, read: 30 * time.Second,
 		doc:      "The agent calls it before it reports the death. The step keeps its log in a file.",
-		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogCut, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
 		func(ctx context.Context, in *rescue) (*body[wire.LogAppended], error) {
 			next, err := c.RescueLog(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.RawBody)
 			return answer(wire.LogAppended{Next: next}, err)
@@ -300,8 +300,9 @@ func renewLease(ctx context.Context, c *control.Control, h control.Holder, in wi
 	if err != nil {
 		return wire.Lease{}, err
 	}
+	every, cut := c.LogEvery(ctx, h)
 	return wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
-		RenewSeconds: int(j.Terms.RenewEvery() / time.Second), LogEveryMS: int(c.LogEvery(ctx, h) / time.Millisecond)}, nil
+		RenewSeconds: int(j.Terms.RenewEvery() / time.Second), LogEveryMS: int(every / time.Millisecond), LogCut: cut}, nil
 }
 
 func (s *server) stepRoutes(c *control.Control) {
@@ -317,7 +318,8 @@ func (s *server) stepRoutes(c *control.Control) {
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
 			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
 			if err == nil {
-				out.LogEveryMS = int(c.LogEvery(ctx, h) / time.Millisecond)
+				every, _ := c.LogEvery(ctx, h)
+				out.LogEveryMS = int(every / time.Millisecond)
 				// An error must not keep the job from starting: without direct
 				// access, the step writes its log through the API.
 				access, aerr := c.AttemptAccess(ctx, h)
@@ -366,7 +368,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
 	register(s, op{Route: wire.AppendJobLog, auth: leaseToken, tag: "Steps", summary: "Append to the attempt's log at an offset", body: maxLogAppend, read: 30 * time.Second,
-		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogCut, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
 		func(ctx context.Context, in *appendLog) (*body[wire.LogAppended], error) {
 			next, err := c.AppendLog(ctx, callerOf(ctx).holder, in.Offset, in.RawBody)
 			return answer(wire.LogAppended{Next: next}, err)

@@ -72,6 +72,8 @@ type RunnerAPI struct {
 	TokensKey      string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
 	CancelTable    string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
+	LogBurst       int    `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
+	LogPerHour     int    `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces         string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -118,6 +120,8 @@ type LogIndex struct {
 	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
 	LogArchive     string `env:"FAIRLEAD_LOG_ARCHIVE,notEmpty" doc:"name of the S3 bucket for the logs of ended jobs"`
 	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
+	LogBurst       int    `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
+	LogPerHour     int    `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces         string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }

@@ -255,7 +255,7 @@ func TestFollowedLogIsSentMoreOften(t *testing.T) {
 				p.Intervals = tt.intervals
 				p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
 				_, h := p.begin()
-				if got := p.LogEvery(p.ctx, h); got != tt.alone {
+				if got, cut := p.LogEvery(p.ctx, h); got != tt.alone || cut {
 					t.Errorf("without a reader a step sends its log every %s, want %s", got, tt.alone)
 				}
 				read := make(chan error, 1)
@@ -264,7 +264,7 @@ func TestFollowedLogIsSentMoreOften(t *testing.T) {
 					read <- err
 				}()
 				synctest.Wait()
-				if got := p.LogEvery(p.ctx, h); got != tt.watched {
+				if got, cut := p.LogEvery(p.ctx, h); got != tt.watched || cut {
 					t.Errorf("with a reader a step sends its log every %s, want %s", got, tt.watched)
 				}
 				if err := <-read; err != nil {

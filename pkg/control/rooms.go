@@ -127,12 +127,12 @@ func As(ctx context.Context, a fairlead.Actor) context.Context { return kernel.A
 // Metered returns the intervals for platforms that bill each request.
 func Metered() Intervals { return kernel.Metered() }
 
-// OwnsLog returns nil if the stream belongs to an attempt of a job of the install.
+// OwnsLog returns the job's runner if the stream belongs to an attempt of a job of the install.
 // Without this check, a writer with access to one install could write to the log of
 // another install's job. OwnsLog returns an error of KindNotFound if the job does not
 // exist, and an error of KindForbidden if the job belongs to another install or the
 // attempt does not exist.
-func OwnsLog(ctx context.Context, jobs kernel.JobReader, install fairlead.InstallID, s joblog.Stream) error {
+func OwnsLog(ctx context.Context, jobs kernel.JobReader, install fairlead.InstallID, s joblog.Stream) (fairlead.RunnerID, error) {
 	return kernel.OwnsLog(ctx, jobs, install, s)
 }
 

@@ -86,6 +86,7 @@ const (
 	CodeLogAccessUnavailable   Code = "log-access-unavailable"
 	CodeLogDiverged            Code = "log-diverged"
 	CodeLogFenced              Code = "log-fenced"
+	CodeLogCut                 Code = "log-cut"
 	CodeLogFull                Code = "log-full"
 	CodeLogNotFound            Code = "log-not-found"
 	CodeLogOffset              Code = "log-offset"

@@ -18,6 +18,7 @@ type Scope struct {
 	Queue string         // for a session: the runner's queue, by the name that the control plane gave it
 	Job   fairlead.JobID // the job whose log is written, whose artifacts are fetched and whose cancel marker is read; for an attempt
 	Epoch int64          // of Job
+	NoLog bool           // the log of Job is not written: its runner has used up its budget of log bytes
 }
 
 // Access gives direct access to the resources of a Scope: their locations, and credentials that expire soon.

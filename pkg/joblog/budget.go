@@ -1,6 +1,7 @@
 package joblog
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -12,8 +13,16 @@ type Budget struct {
 	PerHour int64 // bytes by which the rest of the budget grows in an hour, up to Burst; 0: no limit
 }
 
-// DefaultBudget returns the budget of a runner unless the operator sets another. It is far above what jobs print: a log of 1 MiB every 14 s, without end.
-func DefaultBudget() Budget { return Budget{Burst: 1 << 30, PerHour: 256 << 20} }
+// The defaults of BudgetOf are far above what jobs print: a log of 1 MiB every 14 s, without end.
+const (
+	defaultBurst   = 1024 // MiB
+	defaultPerHour = 256  // MiB
+)
+
+// BudgetOf returns a budget of burst and perHour MiB; 0: the default, which is 1,024 and 256.
+func BudgetOf(burst, perHour int) Budget {
+	return Budget{Burst: int64(cmp.Or(burst, defaultBurst)) << 20, PerHour: int64(cmp.Or(perHour, defaultPerHour)) << 20}
+}
 
 // countedAt is the longest piece of a log that is counted at once. Each count is a write, which costs money on AWS.
 const countedAt = 1 << 20

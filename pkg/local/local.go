@@ -32,6 +32,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/identity/oidc"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
 	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
 	"github.com/fairlead/fairlead/pkg/safefile"
@@ -76,6 +77,8 @@ type Options struct {
 	// the files that the process may have open.
 	Bounds  api.Bounds
 	Callers api.CallerLimits
+	// LogBurst and LogPerHour are the budget of log bytes of each runner, in MiB; 0: the defaults of joblog.BudgetOf.
+	LogBurst, LogPerHour int
 }
 
 // sweepEvery is the interval of the sweep, which finds lost wake-ups and expired
@@ -308,7 +311,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, rules),
-		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct,
+		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour),
 	})
 	return engine, nil
 }

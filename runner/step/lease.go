@@ -34,7 +34,9 @@ type lease struct {
 	expired  func()              // the lease ran out without an answer; called each time when this happens
 	renewed  func(late bool)     // the lease was renewed; late: more than two renewal periods after the last. May be nil
 
-	logEvery func(time.Duration) // the control plane's interval between two pieces of the log, after each renewal; 0: the default. May be nil
+	// logTerms gets, after each renewal, the control plane's interval between two pieces of the log (0: the default), and
+	// whether it accepts no more of the log. May be nil.
+	logTerms func(every time.Duration, cut bool)
 	// hint makes keep renew the lease at once instead of at the end of the pause; nil: none does.
 	hint <-chan struct{}
 
@@ -100,8 +102,8 @@ func (l *lease) keep(ctx context.Context) {
 			l.renewed(asked.Sub(last) > (leasePeriods-1)*l.renew)
 		}
 		last = asked
-		if l.logEvery != nil {
-			l.logEvery(time.Duration(answer.LogEveryMS) * time.Millisecond)
+		if l.logTerms != nil {
+			l.logTerms(time.Duration(answer.LogEveryMS)*time.Millisecond, answer.LogCut)
 		}
 		if answer.RenewSeconds > 0 {
 			l.renew = time.Duration(answer.RenewSeconds) * time.Second

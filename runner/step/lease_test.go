@@ -61,7 +61,7 @@ func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, broken()
 		}
 	}
-	b, err := json.Marshal(wire.Lease{ExpiresAt: at, RenewSeconds: int(s.ttl / 3 / time.Second), LogEveryMS: 500})
+	b, err := json.Marshal(wire.Lease{ExpiresAt: at, RenewSeconds: int(s.ttl / 3 / time.Second), LogEveryMS: 500, LogCut: true})
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: req}, err
 }
 
@@ -102,11 +102,16 @@ func TestShortOutageInterruptsNoApply(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				var expired atomic.Bool // from a timer
-				renewed, late := 0, 0
+				renewed, late, cuts := 0, 0, 0
 				var pace []time.Duration
 				l := &lease{client: c, job: "job_1", renew: ttl / 3, log: slog.New(slog.DiscardHandler),
 					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired.Store(true) },
-					logEvery: func(every time.Duration) { pace = append(pace, every) },
+					logTerms: func(every time.Duration, cut bool) {
+						pace = append(pace, every)
+						if cut {
+							cuts++
+						}
+					},
 					renewed: func(tooLate bool) {
 						renewed++
 						if tooLate {
@@ -116,6 +121,9 @@ func TestShortOutageInterruptsNoApply(t *testing.T) {
 				l.keep(ctx)
 				if short := tt.outage <= time.Second; renewed < 5 || (late == 0) != short {
 					t.Errorf("%d renewals, %d of them late", renewed, late)
+				}
+				if cuts != renewed {
+					t.Errorf("%d renewals reported the cut of the log %d times", renewed, cuts)
 				}
 				if len(pace) != renewed || pace[0] != 500*time.Millisecond {
 					t.Errorf("%d renewals gave the log the intervals %v, want 500 ms for each", renewed, pace)

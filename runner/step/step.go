@@ -210,7 +210,11 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	}
 	lost := make(chan struct{}) // closed when another attempt owns the lease
 	l := a.newLease(leaseClient, started, output, stopJob)
-	l.logEvery = ship.SetEvery
+	l.logTerms = func(every time.Duration, cut bool) {
+		if ship.SetEvery(every); cut {
+			ship.Stop()
+		}
+	}
 	l.lost = func() {
 		stopShipping()
 		stopJob(&stop{"failed", fairlead.ReasonStale, "another attempt owns the lease"})

@@ -65,6 +65,8 @@ type Options struct {
 	// MaxBody is the largest body that the plane's front end accepts, in bytes; 0: every body.
 	MaxBody int
 
+	LogBudget joblog.Budget // of the runner; the zero value: no limit
+
 	Stack bool // the runner is in a stack of the install ins_1, whose external id is ExternalID
 
 	// STS is the transport to AWS STS. With it the runner's identity is the role Role, and agents reach the control
@@ -137,7 +139,7 @@ func New(t testing.TB, o Options) *Plane {
 	p.Control = control.New(control.Deps{
 		Store: store.New(enginetest.Memory()), Queue: o.Queue, Log: o.Log, Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: p.signer, Minter: identity.NewMinter([]byte(rand.Text() + rand.Text())), Access: o.Access, AWS: aws,
-		IDs: ids, Now: p.now, Logger: logger, Parallelism: o.Parallelism, Intervals: control.Intervals{Heartbeat: o.Heartbeat},
+		IDs: ids, Now: p.now, Logger: logger, Parallelism: o.Parallelism, LogBudget: o.LogBudget, Intervals: control.Intervals{Heartbeat: o.Heartbeat},
 	})
 	if err := p.Control.RegisterOperator(t.Context(), org, "admin", p.token); err != nil {
 		t.Fatal(err)

@@ -210,6 +210,9 @@ func mistakes() []mistake {
 		//     simulator have one version. The tests of pins in pkg/control see it.
 		//   - A live agent's steps are adopted: an agent of the simulator finds its steps
 		//     on its disk. TestOnlyStepsOfGoneAgentsAreAdopted has a row for it.
+		//   - A budget of log bytes is not counted, or counts for another runner: the logs of
+		//     the simulator's tools are as short as one append, which is always stored. The
+		//     suite joblogtest and TestLogOfANoisyRunnerIsCut see it.
 		//   - A log does not continue at the control plane's offset: this needs a power
 		//     loss at the end, and then the report is refused in any case.
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -61,6 +62,15 @@ func (w *world) maxBody() int {
 	return 0
 }
 
+// logBudget returns the budget of log bytes of each runner in this world. In a quarter of the worlds it is so small that
+// logs are cut.
+func (w *world) logBudget() joblog.Budget {
+	if w.unit("logs are cut") >= 0.75 {
+		return joblog.Budget{Burst: 640, PerHour: 600}
+	}
+	return joblog.Budget{}
+}
+
 // startServer starts a server, which then answers requests.
 func (w *world) startServer() *server {
 	s := &server{p: w.spawn(w.place("server"))}
@@ -68,7 +78,7 @@ func (w *world) startServer() *server {
 	deps := control.Deps{
 		Store: store.New(&simEngine{s.p, w.backing}), Queue: &simQueue{s.p, w.backing}, Log: &simLog{s.p, w.backing}, Blobs: &simBlobs{s.p, w.backing},
 		Sealer: seal.NewKeyring(w.sealKey), Signer: events.NewSigner(w.signKey), Minter: identity.NewMinter(w.tokenKey), IDs: w.id,
-		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(), Parallelism: w.parallelism(),
+		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(), Parallelism: w.parallelism(), LogBudget: w.logBudget(),
 	}
 	if w.plan.marks != nil {
 		deps.Access, deps.CancelMarks, deps.Intervals = markAccess{}, w.plan.marks, control.Metered()

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awssession"
+	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 )
 
@@ -65,7 +66,7 @@ func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
 	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable,
 		Sessions: &awssession.Options{Role: c.SessionRole, QueuePrefix: c.QueuePrefix, LogGroupPrefix: c.LogGroupPrefix, ArtifactPrefix: c.ArtifactPrefix},
-		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)
+		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey, LogBudget: joblog.BudgetOf(c.LogBurst, c.LogPerHour)}, p.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,10 @@ func LogIndex(_ context.Context, p Process[config.LogIndex]) (any, error) {
 	}
 	x := logIndex{jobs: store.New(dynamo.New(p.AWS, c.Table)), log: archive.New(live, blobs), groups: c.LogGroupPrefix, aws: p.AWS, logger: p.Logger}
 	x.subscriber = &cloudwatch.Subscriber{Log: live, Groups: c.LogGroupPrefix, Record: x.record, Logger: p.Logger,
-		Owns: func(ctx context.Context, install string, s joblog.Stream) error {
-			return control.OwnsLog(ctx, x.jobs, fairlead.InstallID(install), s)
+		Budget: joblog.BudgetOf(c.LogBurst, c.LogPerHour), Now: time.Now,
+		Owns: func(ctx context.Context, install string, s joblog.Stream) (string, error) {
+			runner, err := control.OwnsLog(ctx, x.jobs, fairlead.InstallID(install), s)
+			return string(runner), err
 		}}
 	return x.handle, nil
 }

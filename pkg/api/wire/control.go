@@ -373,23 +373,28 @@ type Plan struct {
 	Summary json.RawMessage `json:"summary,omitempty" doc:"Resource changes, sensitive values masked; on single jobs only"`
 }
 
+// ByLogBudget is the value of truncated_by if the control plane cut a log.
+const ByLogBudget = "log-budget"
+
 // LogStreamInfo describes one attempt's log.
 type LogStreamInfo struct {
-	Epoch     int64 `json:"epoch"`
-	Size      int64 `json:"size"`
-	Ended     bool  `json:"ended"`
-	Truncated bool  `json:"truncated"`
+	Epoch       int64  `json:"epoch"`
+	Size        int64  `json:"size"`
+	Ended       bool   `json:"ended"`
+	Truncated   bool   `json:"truncated"`
+	TruncatedBy string `json:"truncated_by,omitempty" enum:"log-budget" doc:"log-budget: the control plane cut the log, because the runner had used up its budget of log bytes; absent: the log is complete, or its end was lost"`
 }
 
 // LogChunk is a piece of a job's log. The reader repeats the request with Epoch
 // and Next until Done is true.
 type LogChunk struct {
-	Epoch     int64  `json:"epoch"`
-	Offset    int64  `json:"offset"`
-	Data      []byte `json:"data" doc:"Base64"`
-	Next      int64  `json:"next"`
-	Truncated bool   `json:"truncated,omitempty"`
-	Done      bool   `json:"done" doc:"The job has finished and this is the end of its log"`
+	Epoch       int64  `json:"epoch"`
+	Offset      int64  `json:"offset"`
+	Data        []byte `json:"data" doc:"Base64"`
+	Next        int64  `json:"next"`
+	Truncated   bool   `json:"truncated,omitempty"`
+	TruncatedBy string `json:"truncated_by,omitempty" enum:"log-budget" doc:"log-budget: the control plane cut the log, because the runner had used up its budget of log bytes; the job may go on"`
+	Done        bool   `json:"done" doc:"The job has finished and this is the end of its log"`
 }
 
 // CreateRunnerRequest creates a runner. Its configuration is Config or Text, with

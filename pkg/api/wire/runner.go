@@ -392,6 +392,7 @@ type Lease struct {
 	ExpiresAt    time.Time `json:"expires_at"`
 	RenewSeconds int       `json:"renew_seconds"`
 	LogEveryMS   int       `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them, from now on: shorter while a reader follows the log; absent: the step's default"`
+	LogCut       bool      `json:"log_cut,omitempty" doc:"The runner has used up its budget of log bytes: the step sends no more of its log, and the job goes on"`
 }
 
 // LogAppended is the answer to an append. An append at a wrong offset gets status

@@ -57,6 +57,11 @@ func TestPolicyIsExact(t *testing.T) {
 			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"},` +
 			`{"Effect":"Allow","Action":["dynamodb:GetItem"],"Resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/fairlead-prod-cancels",` +
 			`"Condition":{"ForAllValues:StringEquals":{"dynamodb:LeadingKeys":["ins_a/job_a/3"]}}}]}`},
+		"an attempt whose runner has no budget of log bytes fetches its app": {identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Job: "job_a", Epoch: 3, NoLog: true}, `{"Version":"2012-10-17","Statement":[` +
+			`{"Effect":"Allow","Action":["ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:BatchCheckLayerAvailability"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*"},` +
+			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"},` +
+			`{"Effect":"Allow","Action":["dynamodb:GetItem"],"Resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/fairlead-prod-cancels",` +
+			`"Condition":{"ForAllValues:StringEquals":{"dynamodb:LeadingKeys":["ins_a/job_a/3"]}}}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := awssession.Policy(places, tt.scope)

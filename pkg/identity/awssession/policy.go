@@ -121,8 +121,10 @@ func Policy(p Places, s identity.Scope) (string, error) {
 			return "", fmt.Errorf("session policy: job %.80q with epoch %d is not an attempt", s.Job, s.Epoch)
 		}
 		stream := string(s.Job) + "/" + strconv.FormatInt(s.Epoch, 10)
+		if !s.NoLog {
+			list = append(list, statement{Effect: "Allow", Action: logActions[:], Resource: p.arn("logs", "log-group:"+p.LogGroup(s.Install)+":log-stream:"+stream)})
+		}
 		list = append(list,
-			statement{Effect: "Allow", Action: logActions[:], Resource: p.arn("logs", "log-group:"+p.LogGroup(s.Install)+":log-stream:"+stream)},
 			statement{Effect: "Allow", Action: artifactActions[:], Resource: p.repositories(s.App)}, registryLogin)
 		if p.CancelTable != "" {
 			list = append(list, p.ownMarker(s))

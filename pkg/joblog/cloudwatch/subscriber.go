@@ -34,40 +34,57 @@ type Subscriber struct {
 	Log joblog.Log
 	// Groups is the prefix of the names of the log groups. The id of the install follows.
 	Groups string
-	// Owns returns nil if the stream belongs to a job of the install. If it does not, Owns
+	// Owns returns the job's runner if the stream belongs to a job of the install. If it does not, Owns
 	// returns an error of KindForbidden or KindNotFound. If Owns cannot find out, it returns
 	// an error of another kind.
-	Owns func(ctx context.Context, install string, s joblog.Stream) error
+	Owns func(ctx context.Context, install string, s joblog.Stream) (runner string, err error)
+	// Budget limits the bytes of each runner.
+	Budget joblog.Budget
+	Now    func() time.Time
 	// Record returns the transport that reads the log group.
 	Record func(group string) *Transport
 	Logger *slog.Logger
 
 	mu    sync.Mutex
-	owned map[joblog.Stream]string // the install of each stream that Owns has accepted; see maxOwned
+	owned map[joblog.Stream]owner // of each stream that Owns has accepted; see maxOwned
+}
+
+// owner is what a Subscriber knows about a stream.
+type owner struct {
+	install, runner string
+	// cut means that the log accepts no more bytes of the stream. A runner that prints without end then costs an
+	// invocation for each delivery, but no request and no line of log.
+	cut bool
 }
 
 // maxOwned is the number of streams whose install a Subscriber remembers. A running job has a delivery every two seconds,
 // and each question costs reads of the table. The install of a stream never changes.
 const maxOwned = 1000
 
-// owns is Owns, but asks only once for each stream of the install.
-func (x *Subscriber) owns(ctx context.Context, install string, s joblog.Stream) error {
+// owner is Owns, but asks only once for each stream of the install.
+func (x *Subscriber) owner(ctx context.Context, install string, s joblog.Stream) (owner, error) {
 	x.mu.Lock()
-	known := x.owned[s] == install
+	o := x.owned[s]
 	x.mu.Unlock()
-	if known {
-		return nil
+	if o.install == install {
+		return o, nil
 	}
-	if err := x.Owns(ctx, install, s); err != nil {
-		return err
+	runner, err := x.Owns(ctx, install, s)
+	if err != nil {
+		return owner{}, err
 	}
+	o = owner{install: install, runner: runner}
+	x.remember(s, o)
+	return o, nil
+}
+
+func (x *Subscriber) remember(s joblog.Stream, o owner) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.owned == nil || len(x.owned) >= maxOwned {
-		x.owned = map[joblog.Stream]string{}
+		x.owned = map[joblog.Stream]owner{}
 	}
-	x.owned[s] = install
-	return nil
+	x.owned[s] = o
 }
 
 // Deliveries of one stream may overtake each other, so another process may soon append the
@@ -82,12 +99,15 @@ const (
 // Take appends the delivery to the log. After an error, the caller must repeat the delivery.
 // Bytes that the log already has are not stored again.
 func (x *Subscriber) Take(ctx context.Context, d Delivery) (Taken, error) {
-	install, s, err := x.source(ctx, d)
+	o, s, err := x.source(ctx, d)
 	if err != nil {
 		if k := fairlead.KindOf(err); k != fairlead.KindInvalid && k != fairlead.KindForbidden && k != fairlead.KindNotFound {
 			return Taken{}, fmt.Errorf("take log stream %s of %s: %w", d.Stream, d.Group, err)
 		}
 		return x.refuse(d, Taken{Refused: len(d.Messages)}, err), nil
+	}
+	if o.cut {
+		return Taken{Refused: len(d.Messages)}, nil
 	}
 	var t Taken
 	var bad error
@@ -104,20 +124,25 @@ func (x *Subscriber) Take(ctx context.Context, d Delivery) (Taken, error) {
 	if bad != nil {
 		t = x.refuse(d, t, bad)
 	}
-	err = x.ingest(ctx, d.Group, s, pieces)
+	err = x.ingest(ctx, d.Group, s, o.runner, pieces)
 	switch {
 	case err == nil, errors.Is(err, joblog.ErrMoved):
 		// The log was archived. Before a log is archived, it is completed from the record, so
 		// it already has late and repeated bytes.
 		t.Pieces = len(pieces)
 		return t, nil
+	case errors.Is(err, joblog.ErrCut):
+		o.cut = true
+		x.remember(s, o)
+		t.Refused += len(pieces)
+		return x.refuse(d, t, err), nil
 	case errors.Is(err, joblog.ErrFenced), errors.Is(err, joblog.ErrDiverged), errors.Is(err, joblog.ErrFull), errors.Is(err, joblog.ErrNotFound):
 		// If the log ended before it had these bytes, the archive later reads them from the
 		// record.
 		t.Refused += len(pieces)
 		return x.refuse(d, t, err), nil
 	}
-	return t, fmt.Errorf("take log %s of install %s: %w", s, install, err)
+	return t, fmt.Errorf("take log %s of install %s: %w", s, o.install, err)
 }
 
 func (x *Subscriber) refuse(d Delivery, t Taken, why error) Taken {
@@ -125,21 +150,25 @@ func (x *Subscriber) refuse(d Delivery, t Taken, why error) Taken {
 	return t
 }
 
-// source returns the install and the stream of the delivery, or an error if the delivery is
+// source returns the owner and the stream of the delivery, or an error if the delivery is
 // refused or if Owns cannot find out whether the install owns the stream.
-func (x *Subscriber) source(ctx context.Context, d Delivery) (install string, s joblog.Stream, err error) {
+func (x *Subscriber) source(ctx context.Context, d Delivery) (o owner, s joblog.Stream, err error) {
 	install, ok := strings.CutPrefix(d.Group, x.Groups)
 	if !ok || install == "" {
-		return "", s, fairlead.Invalid(fairlead.CodeInvalidLogGroup, "%.200q is not the log group of an install", d.Group)
+		return owner{}, s, fairlead.Invalid(fairlead.CodeInvalidLogGroup, "%.200q is not the log group of an install", d.Group)
 	}
 	if s, err = ParseStreamName(d.Stream); err != nil {
-		return "", s, err
+		return owner{}, s, err
 	}
-	return install, s, x.owns(ctx, install, s)
+	o, err = x.owner(ctx, install, s)
+	return o, s, err
 }
 
-func (x *Subscriber) ingest(ctx context.Context, group string, s joblog.Stream, pieces []Event) error {
-	err := Ingest(ctx, x.Log, s, pieces)
+func (x *Subscriber) ingest(ctx context.Context, group string, s joblog.Stream, runner string, pieces []Event) error {
+	log := joblog.Budgeted{Log: x.Log, Runner: runner, Budget: x.Budget, Now: x.Now, OnCut: func(s joblog.Stream) {
+		x.Logger.Warn("a log was cut: its runner has used up its budget of log bytes", "stream", s.String(), "runner", runner)
+	}}
+	err := Ingest(ctx, log, s, pieces)
 	for attempt := range gapAttempts {
 		if _, gap := errors.AsType[*joblog.OffsetError](err); !gap {
 			return err
@@ -147,13 +176,13 @@ func (x *Subscriber) ingest(ctx context.Context, group string, s joblog.Stream, 
 		if err := retry.Sleep(ctx, gapPause<<attempt); err != nil {
 			return err
 		}
-		err = Ingest(ctx, x.Log, s, pieces)
+		err = Ingest(ctx, log, s, pieces)
 	}
 	if _, gap := errors.AsType[*joblog.OffsetError](err); !gap {
 		return err
 	}
-	if err := x.Record(group).Repair(ctx, x.Log, s); err != nil {
+	if err := x.Record(group).Repair(ctx, log, s); err != nil {
 		return err
 	}
-	return Ingest(ctx, x.Log, s, pieces)
+	return Ingest(ctx, log, s, pieces)
 }

@@ -32,6 +32,7 @@ type shop struct {
 	group     string
 	owned     error // the answer of Owns
 	asked     int   // the calls of Owns
+	budget    joblog.Budget
 }
 
 const groups = "/fairlead/test-"
@@ -50,7 +51,8 @@ func newShop(t *testing.T) *shop {
 func (p *shop) restart() {
 	cfg := config(logs.Endpoint(p.t))
 	p.sub = &cloudwatch.Subscriber{Log: p.log, Groups: groups, Logger: slog.New(slog.DiscardHandler),
-		Owns:   func(context.Context, string, joblog.Stream) error { p.asked++; return p.owned },
+		Owns:   func(context.Context, string, joblog.Stream) (string, error) { p.asked++; return "run_a", p.owned },
+		Budget: p.budget, Now: time.Now,
 		Record: func(group string) *cloudwatch.Transport { return cloudwatch.NewTransport(cfg, group, time.Now) }}
 }
 

@@ -144,6 +144,18 @@ func (s *Shipper) SetEvery(every time.Duration) {
 	}
 }
 
+// ErrStopped is the error of Close after Stop.
+var ErrStopped = errors.New("send log: the control plane accepts no more of it: the runner has used up its budget of log bytes")
+
+// Stop makes the Shipper send no more bytes. Write still accepts them. The log is truncated, unless it has ended here.
+func (s *Shipper) Stop() {
+	_ = s.fail(ErrStopped)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
 func (s *Shipper) interval() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,8 +313,11 @@ func (s *Shipper) run(ctx context.Context) {
 // the offset that the control plane reports.
 func (s *Shipper) send(ctx context.Context) error {
 	s.mu.Lock()
-	from, n := s.acked, min(s.written-s.acked, maxAppend)
+	from, n, stopped := s.acked, min(s.written-s.acked, maxAppend), s.err
 	s.mu.Unlock()
+	if stopped != nil {
+		return stopped
+	}
 	buf := make([]byte, n)
 	if _, err := s.file.ReadAt(buf, from); err != nil && !errors.Is(err, io.EOF) {
 		return s.fail(fmt.Errorf("read log spool: %w", err))

@@ -192,6 +192,22 @@ func TestLogAtItsLimitEndsWithAMarker(t *testing.T) {
 	}
 }
 
+func TestStoppedLogIsNotSent(t *testing.T) {
+	r := newRemote()
+	s := open(t, r, logship.Options{Every: time.Millisecond})
+	write(t, s, "first\n")
+	<-r.got
+	s.Stop()
+	write(t, s, "second\n")
+	end, err := s.Close(t.Context())
+	if !errors.Is(err, logship.ErrStopped) || end.Size != 6 || !end.Truncated || r.calls != 1 {
+		t.Errorf("Close = %+v, %v after %d requests, want a truncated log of 6 bytes after one", end, err, r.calls)
+	}
+	if n, truncated := s.Written(); n != 13 || truncated {
+		t.Errorf("the file has %d bytes, truncated %t; want all 13", n, truncated)
+	}
+}
+
 func TestCloseEndsWithItsContext(t *testing.T) {
 	r := newRemote()
 	ctx, cancel := context.WithCancel(t.Context())

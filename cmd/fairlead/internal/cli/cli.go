@@ -73,11 +73,12 @@ type ServerOptions struct {
 
 // ServerLimits bound what callers can use of a server. A zero field means the default.
 type ServerLimits struct {
-	Connections        int // open connections
-	Rate, Burst        int // requests of one token: per second, and as a burst after a pause
-	AtOnce             int // concurrent requests of one token, without long polls
-	Waits              int // concurrent long polls of one token
-	WrongRate, WrongAt int // wrong tokens from one address: per second, and as a burst after a pause
+	Connections          int // open connections
+	Rate, Burst          int // requests of one token: per second, and as a burst after a pause
+	AtOnce               int // concurrent requests of one token, without long polls
+	Waits                int // concurrent long polls of one token
+	WrongRate, WrongAt   int // wrong tokens from one address: per second, and as a burst after a pause
+	LogPerHour, LogBurst int // MiB of log of one runner: per hour, and as a burst after a pause
 }
 
 // Server is a control plane that runs in this process.

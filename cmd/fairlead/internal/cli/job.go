@@ -133,6 +133,7 @@ func (c *cli) copyLog(ctx context.Context, job string, o watch.LogOptions, raw, 
 		write, end = c.readable(all)
 	}
 	epoch := int64(0)
+	var incomplete watch.Incomplete
 	err := watch.Log(ctx, job, o, func(chunk wire.LogChunk) error {
 		if epoch != 0 && chunk.Epoch != epoch {
 			if err := end(); err != nil {
@@ -144,8 +145,8 @@ func (c *cli) copyLog(ctx context.Context, job string, o watch.LogOptions, raw, 
 		if err := write(chunk.Data); err != nil {
 			return fmt.Errorf("write the log: %w", err)
 		}
-		if chunk.Truncated && chunk.Done {
-			c.say("The log is incomplete.")
+		if text := incomplete.Next(chunk); text != "" {
+			c.say("%s%s.", strings.ToUpper(text[:1]), text[1:])
 		}
 		return nil
 	})
@@ -193,7 +194,7 @@ func (c *cli) logDocument(ctx context.Context, job string, o watch.LogOptions) e
 			log = append(log, view.Attempt{Epoch: chunk.Epoch})
 		}
 		add(chunk.Data)
-		log[len(log)-1].Truncated = chunk.Truncated
+		log[len(log)-1].Truncated, log[len(log)-1].TruncatedBy = chunk.Truncated, chunk.TruncatedBy
 		return nil
 	})
 	if err != nil {

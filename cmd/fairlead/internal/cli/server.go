@@ -111,7 +111,8 @@ enrolment token with 'fairlead runner enrol'.`,
 // named returns the fields by their names in --limit.
 func (l *ServerLimits) named() map[string]*int {
 	return map[string]*int{"connections": &l.Connections, "requests-per-second": &l.Rate, "requests-burst": &l.Burst, "requests-at-once": &l.AtOnce, "waits": &l.Waits,
-		"wrong-tokens-per-second": &l.WrongRate, "wrong-tokens-burst": &l.WrongAt}
+		"wrong-tokens-per-second": &l.WrongRate, "wrong-tokens-burst": &l.WrongAt,
+		"log-mib-per-hour": &l.LogPerHour, "log-burst-mib": &l.LogBurst}
 }
 
 func limitNames() []string { return slices.Sorted(maps.Keys((&ServerLimits{}).named())) }

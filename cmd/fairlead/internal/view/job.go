@@ -104,12 +104,13 @@ type JobLog []Attempt
 
 // Attempt is the log of one attempt.
 type Attempt struct {
-	Epoch     int64  `json:"epoch"`
-	Text      string `json:"text"`
-	Truncated bool   `json:"truncated,omitempty"`
+	Epoch       int64  `json:"epoch"`
+	Text        string `json:"text"`
+	Truncated   bool   `json:"truncated,omitempty"`
+	TruncatedBy string `json:"truncated_by,omitempty"` // wire.ByLogBudget, or ""
 }
 
-// JSON returns an array of {"epoch", "text", "truncated"}.
+// JSON returns an array of {"epoch", "text", "truncated", "truncated_by"}.
 func (l JobLog) JSON() any { return array(l) }
 
 // Human writes the text.

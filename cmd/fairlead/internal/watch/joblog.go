@@ -78,7 +78,7 @@ func Log(ctx context.Context, job string, o LogOptions, emit func(wire.LogChunk)
 		if err != nil {
 			return fmt.Errorf("read the log of job %s: %w", job, err)
 		}
-		if len(chunk.Data) > 0 || chunk.Truncated {
+		if len(chunk.Data) > 0 || chunk.Truncated || chunk.TruncatedBy != "" {
 			if err := emit(chunk); err != nil {
 				return err
 			}
@@ -87,6 +87,24 @@ func Log(ctx context.Context, job string, o LogOptions, emit func(wire.LogChunk)
 			return nil
 		}
 	}
+}
+
+// Incomplete finds out what to tell the reader of a log that is not complete. The zero value is ready for use.
+type Incomplete struct{ cut int64 } // the last attempt whose log was reported as cut
+
+// Next returns the text for the chunk; "": nothing to report. A log that the control plane cut is reported when its last
+// byte was read, because its job may run on for long, and once for each attempt.
+func (i *Incomplete) Next(chunk wire.LogChunk) string {
+	switch {
+	case chunk.TruncatedBy == wire.ByLogBudget && (len(chunk.Data) > 0 || i.cut == chunk.Epoch):
+		return "" // this attempt was reported, or more bytes may follow
+	case chunk.TruncatedBy == wire.ByLogBudget:
+		i.cut = chunk.Epoch
+		return "the log ends here: the runner has used up its budget of log bytes; the job itself is not stopped"
+	case chunk.Truncated && chunk.Done:
+		return "the log is not complete"
+	}
+	return ""
 }
 
 // jobLog is the output of one job's log.
@@ -110,6 +128,7 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 	defer fold.end()
 	r := &logReader{client: f.o.Client, job: job, ask: f.patience}
 	wait, announced := f.o.SlowClaim, ""
+	var incomplete Incomplete
 	for {
 		epoch := r.epoch
 		chunk, err := r.next(ctx, wait)
@@ -125,10 +144,10 @@ func (f *follower) showLog(ctx context.Context, component, job string, l *jobLog
 			f.lines.write(component, f.style.Warn("!"), fmt.Sprintf("the job starts again: attempt %d", r.epoch))
 		}
 		fold.add(chunk.Data)
-		if chunk.Truncated && chunk.Done {
+		if text := incomplete.Next(chunk); text != "" {
 			fold.end()
 			s.end()
-			f.lines.write(component, f.style.Warn("!"), "the log is not complete")
+			f.lines.write(component, f.style.Warn("!"), text)
 		}
 		if chunk.Done {
 			return

@@ -122,6 +122,7 @@ type LogChunk struct {
 	Data      []byte
 	Next      int64
 	Truncated bool
+	Cut       bool // the log accepts no more bytes, because its runner has used up its budget; the job may go on
 	Done      bool // the job has ended, and no more bytes follow
 }
 
@@ -163,7 +164,7 @@ func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlea
 		if err != nil {
 			return out, logError(id, err)
 		}
-		out.Data, out.Next, out.Truncated = chunk.Data, chunk.Next, chunk.Info.Truncated
+		out.Data, out.Next, out.Truncated, out.Cut = chunk.Data, chunk.Next, chunk.Info.Truncated, chunk.Info.Cut
 		if len(out.Data) > 0 {
 			return out, nil
 		}

@@ -47,29 +47,35 @@ func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, 
 }
 
 // LogEvery returns how long the holder's step may keep bytes of its log before it sends
-// them; 0: the step's default. If LogEvery cannot find out whether a reader follows the
+// them; 0: the step's default. It also reports whether the log was cut, so that the step
+// sends no more of it. If LogEvery cannot find out whether a reader follows the
 // log, it assumes that no reader does, because a renewal must not fail for that.
-func (ex *Execution) LogEvery(ctx context.Context, h kernel.Holder) time.Duration {
+func (ex *Execution) LogEvery(ctx context.Context, h kernel.Holder) (every time.Duration, cut bool) {
 	if ex.Intervals.LogFollowed <= 0 {
-		return ex.Intervals.LogEvery
+		return ex.Intervals.LogEvery, false
 	}
-	if followed, err := ex.Log.Followed(ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}); err == nil && followed {
-		return ex.Intervals.LogFollowed
+	followed, err := ex.Log.Followed(ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch})
+	if err == nil && followed {
+		return ex.Intervals.LogFollowed, false
 	}
-	return ex.Intervals.LogEvery
+	return ex.Intervals.LogEvery, errors.Is(err, joblog.ErrCut)
 }
 
 // AppendLog stores data at an offset of the attempt's log.
 func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int64, data []byte) (int64, error) {
-	if _, err := ex.Held(ctx, h); err != nil {
+	r, err := ex.Held(ctx, h)
+	if err != nil {
 		return 0, err
 	}
 	stream := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
-	next, err := ex.Log.Append(ctx, stream, offset, data)
+	log := joblog.Budgeted{Log: ex.Log, Runner: string(r.V.Runner), Budget: ex.LogBudget, Now: ex.Now, OnCut: func(s joblog.Stream) {
+		ex.Logger.Warn("a log was cut: its runner has used up its budget of log bytes", "stream", s.String(), "runner", r.V.Runner)
+	}}
+	next, err := log.Append(ctx, stream, offset, data)
 	if errors.Is(err, joblog.ErrNotFound) {
 		// A power failure lost the stream; its writer still has all bytes.
 		if err = ex.Log.Open(ctx, stream); err == nil {
-			next, err = ex.Log.Append(ctx, stream, offset, data)
+			next, err = log.Append(ctx, stream, offset, data)
 		}
 	}
 	return next, logError(h.Job, err)
@@ -97,6 +103,8 @@ func logError(id fairlead.JobID, err error) error {
 		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLogDiverged, Message: "other bytes are stored at this offset", Err: err}
 	case errors.Is(err, joblog.ErrFull):
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeLogFull, Message: fmt.Sprintf("a log holds %d bytes", joblog.MaxStream), Err: err}
+	case errors.Is(err, joblog.ErrCut):
+		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeLogCut, Message: fmt.Sprintf("the log of job %s was cut: %v", id, err), Err: err}
 	case errors.Is(err, joblog.ErrNotFound):
 		return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeLogNotFound, Message: fmt.Sprintf("job %s has no such log", id), Err: err}
 	case err != nil:
@@ -244,6 +252,7 @@ func (ex *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) er
 		return logError(h.Job, err)
 	}
 	switch {
+	case chunk.Info.Cut: // the writer may have more, which the log does not accept; End marks the log as truncated
 	case chunk.Info.Size < rep.LogSize:
 		return logError(h.Job, &joblog.OffsetError{Want: chunk.Info.Size})
 	case chunk.Info.Size > rep.LogSize || chunk.Info.CRC32 != rep.LogCRC32:
@@ -374,6 +383,21 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 	return nil
 }
 
+// logWithheld reports whether the holder gets no access to its log's record: its runner has used up its budget of log
+// bytes, or the log was cut. Writes to the record cost money before the control plane sees them, so this bounds what a
+// runner can write there after its budget is used up: the credentials that it already has expire after 15 minutes.
+// If logWithheld cannot find out, it returns false, because the log itself still refuses the bytes.
+func (ex *Execution) logWithheld(ctx context.Context, runner fairlead.RunnerID, h kernel.Holder) bool {
+	if ex.LogBudget.PerHour == 0 {
+		return false
+	}
+	if left, err := ex.Log.Spend(ctx, string(runner), 0, ex.LogBudget, ex.Now()); err == nil && !left {
+		return true
+	}
+	_, err := ex.Log.Followed(ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch})
+	return errors.Is(err, joblog.ErrCut)
+}
+
 // AttemptAccess returns credentials with which the holder writes its attempt's log and
 // reads its app's artifacts directly. They depend only on the job's install, so a runner
 // that serves many installs gets them as well. If there are no such credentials, the
@@ -392,7 +416,7 @@ func (ex *Execution) AttemptAccess(ctx context.Context, h kernel.Holder) (identi
 	if err != nil {
 		return identity.Access{}, err
 	}
-	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: r.V.Install, App: app, Job: h.Job, Epoch: h.Epoch})
+	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: r.V.Runner, Install: r.V.Install, App: app, Job: h.Job, Epoch: h.Epoch, NoLog: ex.logWithheld(ctx, r.V.Runner, h)})
 	if err != nil {
 		return a, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeLogAccessUnavailable, Message: "cannot get access to the log now", Hint: "Write the log through the API, or ask again.", Err: err}
 	}

@@ -32,8 +32,8 @@ import (
 )
 
 // Deps holds the dependencies of a Control. These fields are optional: AWS, OIDC,
-// Access, Artifacts, Direct, Records, CancelMarks, Random, Terms, Parallelism and
-// Intervals.
+// Access, Artifacts, Direct, Records, CancelMarks, Random, Terms, Parallelism,
+// Intervals and LogBudget.
 type Deps struct {
 	Store  *store.Store
 	Queue  queue.Queue
@@ -69,6 +69,8 @@ type Deps struct {
 	// components.
 	Parallelism int
 	Intervals   Intervals
+	// LogBudget limits the log bytes of each runner; the zero value: no limit.
+	LogBudget joblog.Budget
 }
 
 // Artifacts is an artifact registry other than the control plane's own. It issues

@@ -37,6 +37,8 @@ func main() {
 	flag.StringVar(&o.SignsWith, "signs-with", "", "key that signs job specs: First, or Spare if the first is lost; default: keep the current one")
 	flag.StringVar(&o.Table, "table", "", "restored table that `fairlead ops restore` has prepared; \"none\": the stack's own; default: keep the current one")
 	flag.StringVar(&o.Version, "version", "dev", "version that the runner reports")
+	flag.BoolVar(&o.WithShell, "shell", false, "also publish the runner's image with a shell and git")
+	flag.BoolVar(&o.IgnorePolicies, "ignore-policies", false, "deploy although IAM's simulation finds actions that a service control policy forbids")
 	flag.BoolVar(&o.DryRun, "dry-run", false, "print the steps and do nothing")
 	flag.BoolVar(&o.Yes, "yes", false, "do not ask before permissions are added")
 	flag.Parse()

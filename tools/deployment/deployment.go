@@ -61,6 +61,10 @@ type Options struct {
 	// DirectLaunch is On to run the service of direct launch, and Off to remove it. "" keeps
 	// it as it is.
 	DirectLaunch string
+	// WithShell also publishes the runner's image with a shell and git. No stack uses it until its parameter names it.
+	WithShell bool
+	// IgnorePolicies deploys although IAM's simulation finds forbidden actions.
+	IgnorePolicies bool
 	// Table is a restored table that the functions serve instead of the stack's own, after
 	// `fairlead ops restore` has prepared it. "" keeps the current table. OwnTable is the
 	// stack's own.
@@ -191,6 +195,9 @@ func (d *Deployment) Do(ctx context.Context) error {
 		return err
 	}
 	d.announce(s)
+	if err := d.checkPolicies(ctx, s.caller); err != nil {
+		return err
+	}
 	if d.DryRun {
 		return nil
 	}
@@ -222,6 +229,9 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		if s.outputs, err = d.apply(ctx, s, images); err != nil {
 			return err
 		}
+	}
+	if images.shell != "" {
+		d.say("The image with a shell is %s@%s. A customer gets it by the parameter RunnerImage of its stack", s.outputs["RunnerRepository"], images.shell)
 	}
 	if err := d.login(ctx, s.outputs); err != nil {
 		return err
@@ -439,6 +449,9 @@ func (d *Deployment) announce(s state) {
 		step("remove the agents of direct launch")
 	}
 	step("publish the image in the stack's registry and the template in its bucket, unless they exist")
+	if d.WithShell {
+		step("publish the image with a shell and git beside it")
+	}
 	switch {
 	case slices.Contains(s.readers, AnyAccount):
 		step("let every AWS account read both: they contain no secret")

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,8 +24,9 @@ import (
 )
 
 const (
-	stackName = "fairlead-test"
-	digest    = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	stackName   = "fairlead-test"
+	digest      = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	shellDigest = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
 	// The SHA-256 of the template "{}".
 	templateDigest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 	atURL          = "https://fairlead.example.com"
@@ -47,6 +49,11 @@ type account struct {
 	quota     int               // Lambda's concurrent executions; 0: 1,000
 	bootstrap string            // version of the CDK's bootstrap stack; "": 30
 	restored  string            // DynamoDB's description of the restored table
+	role      bool              // the caller is a session of a role with a path, not a user
+	forbids   []string          // actions that the organization's service control policies forbid; nil: there is no organization
+	mute      bool              // the caller may not simulate policies
+	tags      []string          // of the images that the registry was asked for
+	simulated []string          // the actions that were simulated
 }
 
 func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -66,6 +73,12 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch action, name := r.FormValue("Action"), r.FormValue("StackName"); {
+	case action == "GetCallerIdentity" && a.role:
+		fmt.Fprint(w, `<GetCallerIdentityResponse><GetCallerIdentityResult><Account>111122223333</Account><Arn>arn:aws:sts::111122223333:assumed-role/Admin_1234/alice</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>`)
+	case action == "GetRole":
+		fmt.Fprintf(w, `<GetRoleResponse><GetRoleResult><Role><Path>/sso/</Path><RoleName>%[1]s</RoleName><RoleId>AROAEXAMPLEEXAMPLE001</RoleId><Arn>arn:aws:iam::111122223333:role/sso/%[1]s</Arn><CreateDate>2026-11-22T16:10:00Z</CreateDate></Role></GetRoleResult></GetRoleResponse>`, r.FormValue("RoleName"))
+	case action == "SimulatePrincipalPolicy":
+		a.simulate(w, r)
 	case action == "GetCallerIdentity":
 		fmt.Fprint(w, `<GetCallerIdentityResponse><GetCallerIdentityResult><Account>111122223333</Account><Arn>arn:aws:iam::111122223333:user/alice</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>`)
 	case action == "DescribeStacks" && name == "CDKToolkit":
@@ -89,6 +102,49 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// simulate answers as the API reference of IAM describes: a result for each action, in pages. The caller's own policies allow
+// nothing.
+func (a *account) simulate(w http.ResponseWriter, r *http.Request) {
+	if a.mute {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>not authorized to perform: iam:SimulatePrincipalPolicy</Message></Error></ErrorResponse>`)
+		return
+	}
+	source := "arn:aws:iam::111122223333:user/alice"
+	if a.role {
+		source = "arn:aws:iam::111122223333:role/sso/Admin_1234"
+	}
+	if got := r.FormValue("PolicySourceArn"); got != source {
+		a.t.Errorf("the policies of %s are simulated, want those of %s", got, source)
+	}
+	if r.FormValue("ContextEntries.member.1.ContextKeyName") != "aws:RequestedRegion" || r.FormValue("ContextEntries.member.1.ContextKeyValues.member.1") != "eu-central-1" {
+		a.t.Errorf("the simulation has no region: %v", r.Form)
+	}
+	var results strings.Builder
+	add := func(from, to int) (more bool) {
+		for i := from; i <= to; i++ {
+			action := r.FormValue(fmt.Sprintf("ActionNames.member.%d", i))
+			if action == "" {
+				return false
+			}
+			a.simulated = append(a.simulated, action)
+			organization := ""
+			if a.forbids != nil {
+				organization = fmt.Sprintf(`<OrganizationsDecisionDetail><AllowedByOrganizations>%t</AllowedByOrganizations></OrganizationsDecisionDetail>`, !slices.Contains(a.forbids, action))
+			}
+			fmt.Fprintf(&results, `<member><EvalActionName>%s</EvalActionName><EvalResourceName>*</EvalResourceName><EvalDecision>implicitDeny</EvalDecision>%s</member>`, action, organization)
+		}
+		return true
+	}
+	marker := `<IsTruncated>false</IsTruncated>`
+	if r.FormValue("Marker") != "" {
+		add(6, 1000)
+	} else if add(1, 5) {
+		marker = `<IsTruncated>true</IsTruncated><Marker>more</Marker>`
+	}
+	fmt.Fprintf(w, `<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult><EvaluationResults>%s</EvaluationResults>%s</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>`, results.String(), marker)
+}
+
 func (a *account) describe(w http.ResponseWriter, name, status string, outputs, parameters map[string]string) {
 	var members, values strings.Builder
 	for key, value := range outputs {
@@ -108,6 +164,8 @@ var (
 
 func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 	switch {
+	case c.Args[0] == "go" && slices.Contains(c.Args, "-shell"):
+		return []byte(shellDigest + "\n"), nil
 	case c.Args[0] == "go":
 		return []byte(digest + "\n"), nil
 	case c.Args[0] != "npx": // the CLI is logged in
@@ -160,7 +218,8 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 // RoundTrip answers as a registry that has the image.
 func (a *account) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
-	w.Header().Set("Docker-Content-Digest", digest)
+	a.tags = append(a.tags, path.Base(r.URL.Path))
+	w.Header().Set("Docker-Content-Digest", "sha256:"+path.Base(r.URL.Path))
 	w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 	w.Header().Set("Content-Length", "2")
 	out := w.Result()
@@ -408,5 +467,22 @@ func TestPreflightFitsTheAccount(t *testing.T) {
 		if !strings.Contains(out.String(), row.prints) || strings.Contains(out.String(), "Warning") != (row.reserves == "No") {
 			t.Errorf("%s: the output is\n%s", row.what, out)
 		}
+	}
+}
+
+// The image with a shell is published only if the operator asks for it, and the stack keeps the bare one.
+func TestImageWithAShellIsPublishedOnRequest(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE"}
+	d, out := a.deployment(t)
+	shell := strings.TrimPrefix(shellDigest, "sha256:")
+	if err := d.Do(t.Context()); err != nil || slices.Contains(a.tags, shell) {
+		t.Fatalf("without the option the images %q are published; error %v", a.tags, err)
+	}
+	d.WithShell = true
+	if err := d.Do(t.Context()); err != nil || !slices.Contains(a.tags, shell) || !strings.Contains(out.String(), "registry.example/runner@"+shellDigest) {
+		t.Errorf("the images %q are published; error %v, output:\n%s", a.tags, err, out)
+	}
+	if a.values["RunnerDigest"] != digest {
+		t.Errorf("the stack's image is %s, want the one without a shell", a.values["RunnerDigest"])
 	}
 }

@@ -29,6 +29,7 @@ import (
 type images struct {
 	runner string
 	direct string // of direct launch; "": not wanted
+	shell  string // of the runner with a shell and git; "": not wanted
 }
 
 // release has the images and the template for customers.
@@ -57,8 +58,17 @@ func (d *Deployment) build(ctx context.Context, s state) (out images, err error)
 		return out, err
 	}
 	d.say("Building the runner's image, for arm64; its OpenTofu takes some minutes the first time")
-	if out.runner, err = d.image(ctx); err != nil || !s.direct {
+	if out.runner, err = d.image(ctx); err != nil {
 		return out, err
+	}
+	if d.WithShell {
+		d.say("Building the runner's image with a shell and git, for arm64")
+		if out.shell, err = d.image(ctx, "-shell"); err != nil {
+			return out, err
+		}
+	}
+	if !s.direct {
+		return out, nil
 	}
 	d.say("Building the image of direct launch, for arm64")
 	out.direct, err = d.image(ctx, "-direct")
@@ -96,6 +106,11 @@ func (d *Deployment) publish(ctx context.Context, outputs map[string]string, r r
 	if r.direct != "" {
 		if err := d.push(ctx, outputs["RunnerRepository"], r.direct, "layout-direct"); err != nil {
 			return fmt.Errorf("push the image of direct launch: %w", err)
+		}
+	}
+	if r.shell != "" {
+		if err := d.push(ctx, outputs["RunnerRepository"], r.shell, "layout-shell"); err != nil {
+			return fmt.Errorf("push the runner's image with a shell: %w", err)
 		}
 	}
 	if err := d.upload(ctx, outputs["TemplateBucket"], r); err != nil {

@@ -1,11 +1,14 @@
 package control_test
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 )
 
@@ -38,5 +41,42 @@ func TestCDKWorksInTheRoot(t *testing.T) {
 	const version = "2.1148.1"
 	if !strings.Contains(string(pinned), `"aws-cdk": "`+version+`"`) || !strings.Contains(string(deploys), `const CDK = "aws-cdk@`+version+`"`) {
 		t.Errorf("tools/infra/package.json and make deploy do not both pin the CDK's CLI %s", version)
+	}
+}
+
+// A vendor deploys the same commit again, from another machine, with a plain cdk deploy. It builds the functions, which a
+// fresh checkout lacks, and CloudFormation gets the same template with the same assets: an empty change set. Otherwise each
+// deployment would replace every function.
+func TestCheckoutsOfACommitDeployTheSame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds all functions in two checkouts; make test-all runs it")
+	}
+	var outputs []string
+	for _, name := range []string{"first", "a-second-checkout"} {
+		root := filepath.Join(t.TempDir(), name)
+		if text, err := exec.CommandContext(t.Context(), "git", "clone", "--quiet", "../..", root).CombinedOutput(); err != nil {
+			t.Fatalf("clone the repository: %v\n%s", err, text)
+		}
+		out := filepath.Join(root, "bin", "infra")
+		infratest.CDKIn(t, root, "synth", "--quiet", "--output", out)
+		for _, function := range control.Functions {
+			if _, err := os.Stat(filepath.Join(root, "bin", "functions", function, "bootstrap")); err != nil {
+				t.Errorf("cdk synth in a fresh checkout did not build a function: %v", err)
+			}
+		}
+		outputs = append(outputs, out)
+	}
+	for _, name := range []string{"fairlead-prod.template.json", "fairlead-prod.assets.json", "fairlead-runner.yaml"} {
+		first, err := os.ReadFile(filepath.Join(outputs[0], name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := os.ReadFile(filepath.Join(outputs[1], name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(first, second) {
+			t.Errorf("%s differs between two checkouts of one commit", name)
+		}
 	}
 }

@@ -43,6 +43,7 @@ func allowedSkips(short bool) []allowedSkip {
 		add("it takes minutes: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
+			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},
 			testName{"functions/internal/plane", "TestApplyAcrossARestoreIsRefused"},

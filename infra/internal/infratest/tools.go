@@ -219,9 +219,15 @@ func Guard(t *testing.T, template Template, argued map[string]string) {
 // its standard output.
 func CDK(t *testing.T, args ...string) string {
 	t.Helper()
+	return CDKIn(t, filepath.Dir(filepath.Dir(toolsFolder)), args...)
+}
+
+// CDKIn is CDK in another checkout of the repository.
+func CDKIn(t *testing.T, root string, args ...string) string {
+	t.Helper()
 	cli := filepath.Join(node(t, checker{"the CDK's CLI", "FAIRLEAD_REQUIRE_CDK", "Node with npm"}), "node_modules", "aws-cdk", "bin", "cdk")
 	cmd := exec.CommandContext(t.Context(), "node", append([]string{cli, "--no-notices", "--no-version-reporting"}, args...)...)
-	cmd.Dir = filepath.Dir(filepath.Dir(toolsFolder))
+	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

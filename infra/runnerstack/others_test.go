@@ -1,9 +1,6 @@
 package runnerstack_test
 
 import (
-	"encoding/json"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -115,50 +112,4 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 		}
 	}
 	t.Logf("%d questions", len(questions))
-}
-
-// The AWS calls of public modules, from creation to deletion. A module would fail in the
-// middle of an apply if the boundary denied one of them.
-func TestPublicModulesAreNotDenied(t *testing.T) {
-	text, err := os.ReadFile("testdata/calls/modules.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var calls struct {
-		Modules map[string][]struct{ Action, Resource, Tags string }
-	}
-	if err := json.Unmarshal(text, &calls); err != nil {
-		t.Fatal(err)
-	}
-	s := stack(t)
-	tag := map[string]any{"aws:ResourceTag/fairlead_install": install}
-	contexts := map[string]map[string]any{"own": tag, "new": {"aws:RequestTag/fairlead_install": install}, "none": nil}
-	var questions []infratest.Question
-	var of []string
-	for module, list := range calls.Modules {
-		for _, c := range list {
-			context, ok := contexts[c.Tags]
-			if !ok {
-				t.Fatalf("%s: tags are %q", module, c.Tags)
-			}
-			if c.Tags == "new" && regexp.MustCompile(`:(Add)?Tag|:AddTags`).MatchString(c.Action) {
-				context = merge(context, tag) // AWS fills aws:ResourceTag with the tags of a request that makes the resource
-			}
-			q := infratest.Question{Principal: s.ARN("ProvisionRole"), Action: c.Action, Resource: c.Resource, Account: infratest.Account, Context: context,
-				Identity: s.Policies("ProvisionRole"), Boundary: s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)}
-			if strings.HasPrefix(c.Action, "kms:") {
-				q.ResourceP = accountsKeyPolicy
-			}
-			questions, of = append(questions, q), append(of, module)
-		}
-	}
-	if len(calls.Modules) < 10 {
-		t.Errorf("%d modules, want 10 or more", len(calls.Modules))
-	}
-	for i, allowed := range infratest.Ask(t, questions) {
-		if !allowed {
-			t.Errorf("the module %s may not %s on %s with %v", of[i], questions[i].Action, questions[i].Resource, questions[i].Context)
-		}
-	}
-	t.Logf("%d calls of %d modules", len(questions), len(calls.Modules))
 }

@@ -49,7 +49,9 @@ func (e *fetchError) Unwrap() error { return e.err }
 type provider struct {
 	cache  string // the user's cache folder
 	source string // folder of the module that pins the source
-	log    io.Writer
+	// services are the services of the provider, by the provider's names.
+	services []string
+	log      io.Writer
 }
 
 // get returns the folder of the mirror, and builds the provider into it if it does not
@@ -90,8 +92,8 @@ func (p provider) get(ctx context.Context) (string, error) {
 	return mirror, os.Rename(filepath.Join(work, "mirror"), mirror)
 }
 
-// folder returns the name of the cache folder. It is unique to this source, this build
-// code and this compiler.
+// folder returns the name of the cache folder. It is unique to this source, these services,
+// this build code and this compiler.
 func (p provider) folder() (string, error) {
 	sum := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -101,7 +103,7 @@ func (p provider) folder() (string, error) {
 		}
 		fmt.Fprintf(sum, "%d\n%s", len(body), body)
 	}
-	fmt.Fprintf(sum, "%d\n%s%d\n%s%s", len(buildCode), buildCode, len(trimCode), trimCode, runtime.Version())
+	fmt.Fprintf(sum, "%d\n%s%d\n%s%s\n%q", len(buildCode), buildCode, len(trimCode), trimCode, runtime.Version(), p.services)
 	return fmt.Sprintf("aws-provider-%s-%s-%s-%s", version, runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]), nil
 }
 
@@ -120,7 +122,7 @@ func (p provider) build(ctx context.Context, work string) error {
 		return fmt.Errorf("the pinned source has version %s, want %s", got, version)
 	}
 	trimmed := filepath.Join(work, "src")
-	if err := trim(src, trimmed, services()); err != nil {
+	if err := trim(src, trimmed, p.services); err != nil {
 		return fmt.Errorf("trim the source in %s: %w", src, err)
 	}
 	// go list downloads all imported modules, so errors of the network show here and not
@@ -128,7 +130,7 @@ func (p provider) build(ctx context.Context, work string) error {
 	if _, err := p.golang(ctx, trimmed, "list", "-deps", "."); err != nil {
 		return &fetchError{err}
 	}
-	fmt.Fprintf(p.log, "building the provider hashicorp/aws %s with the services of examples/aws-service; this happens only once and takes about four minutes and 4 GB of memory on two cores\n", version)
+	fmt.Fprintf(p.log, "building the provider hashicorp/aws %s with the services %s; this happens only once and takes about four minutes and 4 GB of memory on two cores\n", version, strings.Join(p.services, ", "))
 	started := time.Now()
 	binary := filepath.Join(work, "provider")
 	if _, err := p.golang(ctx, trimmed, "build", "-trimpath",

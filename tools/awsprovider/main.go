@@ -26,6 +26,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -45,6 +47,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("awsprovider", flag.ExitOnError)
 	source := flags.String("source", "tools/awsprovider/source", "the folder of the module that pins the provider's source")
+	more := flags.String("services", "", "services beyond those of examples/aws-service, by the provider's names, with commas: kms,sns")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -52,7 +55,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("find the cache folder: %w", err)
 	}
-	mirror, err := provider{cache: cache, source: *source, log: stderr}.get(ctx)
+	list := services()
+	if *more != "" {
+		list = append(list, strings.Split(*more, ",")...)
+	}
+	slices.Sort(list)
+	mirror, err := provider{cache: cache, source: *source, services: slices.Compact(list), log: stderr}.get(ctx)
 	if unfetched, ok := errors.AsType[*fetchError](err); ok && ctx.Err() == nil && os.Getenv(requireEnv) != "1" {
 		fmt.Fprintf(stderr, "WITHOUT THE PROVIDER hashicorp/aws: %v\n", unfetched)
 		return nil

@@ -65,8 +65,7 @@ type Simulator struct {
 // Without a simulator Start skips the test, or fails it if RequireEnv is "1".
 func Start(t testing.TB) *Simulator {
 	t.Helper()
-	program := testserver.Program{Name: "the IAM simulator", Folder: "iam-simulator-" + version, Install: testserver.Npm(manifest, lock)}
-	folder, err := program.Fetch(context.Background())
+	folder, err := fetch(context.Background())
 	var s *Simulator
 	if err == nil {
 		s, err = start(folder)
@@ -75,6 +74,18 @@ func Start(t testing.TB) *Simulator {
 		testserver.Missing(t, "NOT CHECKED with the IAM simulator", RequireEnv, "Install Node with npm", err)
 	}
 	return s
+}
+
+// fetch installs the packages and returns their folder.
+func fetch(ctx context.Context) (string, error) {
+	return testserver.Program{Name: "the IAM simulator", Folder: "iam-simulator-" + version, Install: testserver.Npm(manifest, lock)}.Fetch(ctx)
+}
+
+// Data returns the folder of the simulator's data: AWS's Service Authorization Reference, by
+// service, in actions/PREFIX.json and resourceTypes/PREFIX.json.
+func Data(ctx context.Context) (string, error) {
+	folder, err := fetch(ctx)
+	return filepath.Join(folder, "node_modules", "@cloud-copilot", "iam-data", "data"), err
 }
 
 func start(folder string) (*Simulator, error) {

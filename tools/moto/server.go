@@ -58,7 +58,11 @@ func (s *Server) Endpoint(t testing.TB) string {
 }
 
 // Program returns how moto is installed and started.
-func Program() testserver.Program {
+func Program() testserver.Program { return Extended("") }
+
+// Extended returns Program with Python code that runs before the server starts. The code
+// can replace functions of moto.
+func Extended(code string) testserver.Program {
 	return testserver.Program{
 		// The folder's name contains the version of Python, because a wheel works only with
 		// the Python version for which it was built.
@@ -69,7 +73,7 @@ func Program() testserver.Program {
 		Command: func(lib string, port int) *exec.Cmd {
 			// -S hides this machine's own Python packages. They could hide that a package is
 			// missing in requirements.txt.
-			cmd := exec.Command("python3", "-S", "-c", serve, "-H", "127.0.0.1", "-p", strconv.Itoa(port))
+			cmd := exec.Command("python3", "-S", "-c", code+"\n"+serve, "-H", "127.0.0.1", "-p", strconv.Itoa(port))
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "MOTO_IAM_LOAD_MANAGED_POLICIES=true")
 			return cmd
 		},

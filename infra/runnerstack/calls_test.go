@@ -1,0 +1,224 @@
+package runnerstack_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/infra/runnerstack"
+)
+
+// recording has the calls of a public module, as tools/recordcalls recorded them.
+type recording struct {
+	Module, Version, Commit, Incomplete string
+	Calls                               []struct {
+		Operation, Action, Resource string
+		Context                     map[string]any
+	}
+}
+
+func recordings(t *testing.T) map[string]recording {
+	t.Helper()
+	files, err := filepath.Glob("testdata/calls/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]recording{}
+	for _, file := range files {
+		var r recording
+		readJSON(t, file, &r)
+		out[strings.TrimSuffix(filepath.Base(file), ".json")] = r
+	}
+	return out
+}
+
+func readJSON(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+// roleOf is the role of the operation of a job on a Terraform module.
+var roleOf = map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole", "destroy": "DeprovisionRole"}
+
+// denied has the recorded calls that a stack with the default parameters denies on purpose, by
+// module, operation and action. The parameter PlansReadData allows them.
+var denied = map[string]string{
+	"ssm-parameter plan ssm:GetParameter": "the parameter may be a secret, and plans read no data unless the customer lets them",
+}
+
+// asked is a question with its place in a recording.
+type asked struct {
+	infratest.Question
+	module, operation string
+}
+
+// ask returns the questions of a recording: whether the role of the operation may make each
+// call, in a stack with what an app with this module declares.
+func (r recording) ask(t *testing.T, name string, more ...string) (out []asked) {
+	t.Helper()
+	services := map[string]bool{}
+	for _, c := range r.Calls {
+		if service, _, _ := strings.Cut(c.Action, ":"); service != "iam" {
+			services[service+":*"] = true
+		}
+	}
+	if len(services) > 0 {
+		more = append(more, "AppActions", strings.Join(slices.Sorted(maps.Keys(services)), ","))
+	}
+	s := stack(t, more...)
+	for _, c := range r.Calls {
+		role := roleOf[c.Operation]
+		q := infratest.Question{Principal: s.ARN(role), Action: c.Action, Resource: c.Resource, Account: infratest.Account, Context: c.Context,
+			Identity: s.Policies(role), Boundary: s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)}
+		if role == "ReadOnlyRole" {
+			q.Identity = append(q.Identity, readOnlyAccess(t))
+		}
+		if strings.HasPrefix(c.Action, "kms:") {
+			q.ResourceP = accountsKeyPolicy
+		}
+		out = append(out, asked{q, name, c.Operation})
+	}
+	return out
+}
+
+// readOnlyAccess is AWS's managed policy, as it was when the calls were recorded.
+func readOnlyAccess(t *testing.T) map[string]any {
+	t.Helper()
+	var p struct{ Actions []string }
+	readJSON(t, "testdata/calls/read-only/ReadOnlyAccess.json", &p)
+	return policyOf(p.Actions...)
+}
+
+func questionsOf(list []asked) (out []infratest.Question) {
+	for _, a := range list {
+		out = append(out, a.Question)
+	}
+	return out
+}
+
+// OpenTofu and the provider hashicorp/aws planned, created, changed and removed these public
+// modules, with the default tag of a runner. The role of each operation may make the calls of
+// its operation.
+func TestRecordedModulesAreNotDenied(t *testing.T) {
+	complete := 0
+	var all []asked
+	for name, r := range recordings(t) {
+		if r.Incomplete == "" {
+			complete++
+		}
+		if len(r.Calls) == 0 || r.Module == "" || r.Version == "" || len(r.Commit) != 40 {
+			t.Errorf("%s names no calls, module, version or commit", name)
+		}
+		all = append(all, r.ask(t, name)...)
+	}
+	if complete < 10 {
+		t.Errorf("%d modules were recorded from creation to removal, want 10 or more", complete)
+	}
+	seen := map[string]bool{}
+	var reads []asked
+	for i, allowed := range infratest.Ask(t, questionsOf(all)) {
+		a := all[i]
+		key := a.module + " " + a.operation + " " + a.Action
+		if denied[key] != "" && !seen[key] {
+			seen[key] = true
+			for _, again := range recordings(t)[a.module].ask(t, a.module, "PlansReadData", "Yes") {
+				if again.operation == a.operation && again.Action == a.Action {
+					reads = append(reads, again)
+				}
+			}
+		}
+		if allowed == (denied[key] != "") {
+			t.Errorf("%s: %s may %s on %s with %v: %t", a.module, a.operation, a.Action, a.Resource, a.Context, allowed)
+		}
+	}
+	for i, allowed := range infratest.Ask(t, questionsOf(reads)) {
+		if a := reads[i]; !allowed {
+			t.Errorf("%s: %s may not %s on %s, even if plans may read data", a.module, a.operation, a.Action, a.Resource)
+		}
+	}
+	for key := range denied {
+		if !seen[key] {
+			t.Errorf("denied has %q, which no recording has", key)
+		}
+	}
+	t.Logf("%d calls of %d modules, %d of them complete", len(all), len(recordings(t)), complete)
+}
+
+// A module's calls fail on what another install made, even if the install's app declares the
+// same services.
+func TestRecordedCallsFailOnOthersResources(t *testing.T) {
+	const tag = "aws:ResourceTag/fairlead_install"
+	var attacks []asked
+	for name, r := range recordings(t) {
+		for _, a := range r.ask(t, name) {
+			// A request with the tag makes the resource.
+			if a.Context[tag] == nil || a.Context["aws:RequestTag/fairlead_install"] != nil || !runnerstack.Guarded(a.Action, a.Resource) {
+				continue
+			}
+			a.Context = merge(a.Context, map[string]any{tag: "ins_01hzy3v5k8d9m0q2r4t6w8x0z2"})
+			attacks = append(attacks, a)
+		}
+	}
+	if len(attacks) < 20 {
+		t.Errorf("%d attacks, want 20 or more", len(attacks))
+	}
+	for i, allowed := range infratest.Ask(t, questionsOf(attacks)) {
+		if a := attacks[i]; allowed {
+			t.Errorf("the %s of %s may %s on another install's %s", a.operation, a.module, a.Action, a.Resource)
+		}
+	}
+	t.Logf("%d attacks", len(attacks))
+}
+
+// The calls of modules that no server here plays whole. They are listed by hand from the
+// documentation of the provider and of AWS.
+func TestListedModulesAreNotDenied(t *testing.T) {
+	var calls struct {
+		Modules map[string][]struct{ Action, Resource, Tags string }
+	}
+	readJSON(t, "testdata/listed-calls.json", &calls)
+	s := stack(t)
+	tag := map[string]any{"aws:ResourceTag/fairlead_install": install}
+	contexts := map[string]map[string]any{"own": tag, "new": {"aws:RequestTag/fairlead_install": install}, "none": nil}
+	var questions []infratest.Question
+	var of []string
+	recorded := recordings(t)
+	for module, list := range calls.Modules {
+		if r, ok := recorded[module]; ok && r.Incomplete == "" {
+			t.Errorf("%s is recorded: remove it from the list", module)
+		}
+		for _, c := range list {
+			context, ok := contexts[c.Tags]
+			if !ok {
+				t.Fatalf("%s: tags are %q", module, c.Tags)
+			}
+			if c.Tags == "new" && regexp.MustCompile(`:(Add)?Tag|:AddTags`).MatchString(c.Action) {
+				context = merge(context, tag) // AWS fills aws:ResourceTag with the tags of a request that makes the resource
+			}
+			q := infratest.Question{Principal: s.ARN("ProvisionRole"), Action: c.Action, Resource: c.Resource, Account: infratest.Account, Context: context,
+				Identity: s.Policies("ProvisionRole"), Boundary: s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)}
+			if strings.HasPrefix(c.Action, "kms:") {
+				q.ResourceP = accountsKeyPolicy
+			}
+			questions, of = append(questions, q), append(of, module)
+		}
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if !allowed {
+			t.Errorf("the module %s may not %s on %s with %v", of[i], questions[i].Action, questions[i].Resource, questions[i].Context)
+		}
+	}
+	t.Logf("%d calls of %d modules", len(questions), len(calls.Modules))
+}

@@ -47,9 +47,11 @@ type parameters struct {
 	isolation, size, warmTasks, logDays, secrets                         awscdk.CfnParameter
 	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
+	operationActions                                                     map[string]awscdk.CfnParameter // by operation
 
 	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks, keepsWarm awscdk.CfnCondition
 	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets              awscdk.CfnCondition
+	hasOwnActions                                                                      map[string]awscdk.CfnCondition // by operation
 }
 
 // defaultAppActions are the actions of an app, and of the roles that it makes, unless the
@@ -69,7 +71,7 @@ func (b *builder) parameters() {
 		{label: "From your vendor: do not change", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
-		{label: "What the app may do", ids: []string{"AppActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
+		{label: "What the app may do", ids: []string{"AppActions", "ProvisionActions", "DeployActions", "DeprovisionActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
 		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "WarmTasks", "LogRetentionDays"}},
 		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
 		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
@@ -122,6 +124,14 @@ func (b *builder) parameters() {
 	actions := pattern(awsaction.TemplatePattern(), "actions with their service, such as lambda:*; none of "+strings.Join(awsaction.Refused(), ", "))
 	actions.Default = defaultAppActions
 	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations and the app's own roles may use, within the boundary.", actions)
+	p.operationActions, p.hasOwnActions = map[string]awscdk.CfnParameter{}, map[string]awscdk.CfnCondition{}
+	for _, o := range operations {
+		if o.name == readOnly { // it has a managed policy
+			continue
+		}
+		own := optional(awsaction.OptionalPattern(), "actions of AppActions, or empty")
+		p.operationActions[o.name] = ask(o.title+"Actions", "CommaDelimitedList", "Those of AppActions that the role has which "+o.verb+". Empty: all of AppActions.", own)
+	}
 	arn := pattern(`^arn:aws[a-z-]*:iam::(aws|[0-9]{12}):policy/.+$`, "the ARN of a managed policy")
 	arn.Default = "arn:aws:iam::aws:policy/ReadOnlyAccess"
 	p.readOnlyPolicy = ask("ReadOnlyPolicyArn", "String", "Managed policy of the role that plans. The stack denies its access to data unless PlansReadData is Yes.", arn)
@@ -165,6 +175,11 @@ func (b *builder) conditions() {
 	}
 	is := func(q awscdk.CfnParameter, value string) awscdk.ICfnRuleConditionExpression {
 		return awscdk.Fn_ConditionEquals(q.ValueAsString(), value)
+	}
+	for _, o := range operations {
+		if own, ok := p.operationActions[o.name]; ok {
+			p.hasOwnActions[o.name] = condition(o.title+"HasOwnActions", awscdk.Fn_ConditionNot(awscdk.Fn_ConditionEquals(awscdk.Fn_Join(jsii.String(""), own.ValueAsList()), "")))
+		}
 	}
 	p.isEnabled = condition("IsEnabled", awscdk.Fn_ConditionNot(is(p.state, disabled)))
 	p.isPaused = condition("IsPaused", is(p.state, paused))

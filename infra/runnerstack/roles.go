@@ -196,6 +196,15 @@ func whole(list *[]*string) []string {
 	return out
 }
 
+// actionsOf returns the actions of the app that an operation has.
+func (b *builder) actionsOf(operation string) []string {
+	own, ok := b.p.operationActions[operation]
+	if !ok {
+		return nil
+	}
+	return whole(awscdk.Token_AsList(onIf(b.p.hasOwnActions[operation], own.ValueAsList(), b.p.appActions.ValueAsList()), nil))
+}
+
 // statements returns the statements of an operation's role. The role may also have a
 // managed policy.
 func (b *builder) statements(operation string) []policy.Statement {
@@ -210,7 +219,7 @@ func (b *builder) statements(operation string) []policy.Statement {
 		{Sid: "ReadRoles", Actions: readRoles, Resources: []string{"*"}},
 	}
 	write := policy.Statement{Sid: "WriteStates", Actions: []string{"s3:PutObject"}, Resources: []string{states}}
-	app := policy.Statement{Sid: "App", Actions: whole(b.p.appActions.ValueAsList()), Resources: []string{"*"}}
+	app := policy.Statement{Sid: "App", Actions: b.actionsOf(operation), Resources: []string{"*"}}
 	roles := []policy.Statement{
 		{Sid: "GiveUnderTheBoundary", Actions: makeRoles, Resources: b.appIAM(), Conditions: b.underBoundary()},
 		{Sid: "TrimUnderABoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underAnyBoundary()},

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/fairlead/fairlead/infra/internal/fargate"
+	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/stackversion"
 )
@@ -16,6 +17,10 @@ import (
 // environment returns the environment of the container: the runner's variables that
 // differ from their defaults, and all variables of this stack.
 func (b *builder) environment() (map[string]string, error) {
+	var own []*string
+	for _, operation := range awsaction.Operations() {
+		own = append(own, jsii.String(operation+"="+*awscdk.Fn_Join(jsii.String(","), b.p.operationActions[operation].ValueAsList())))
+	}
 	environ, err := config.Environ(&config.RunnerStack{
 		Install: *b.p.installID.ValueAsString(), ExternalID: *b.p.externalID.ValueAsString(), TrustedKeys: *b.p.trustedKeys.ValueAsString(),
 		StackID: *awscdk.Aws_STACK_ID(), StackVersion: stackversion.Current(), Image: *b.p.image.ValueAsString(),
@@ -24,8 +29,9 @@ func (b *builder) environment() (map[string]string, error) {
 		RoleProvision: *b.operations[provision].AttrArn(), RoleDeploy: *b.operations[deploy].AttrArn(),
 		RoleDeprovision: *b.operations[deprovision].AttrArn(), RoleReadOnly: *b.operations[readOnly].AttrArn(),
 		StepRoleProvision: b.stepRole(provision), StepRoleDeploy: b.stepRole(deploy), StepRoleDeprovision: b.stepRole(deprovision), StepRoleReadOnly: b.stepRole(readOnly),
-		AppActions: *awscdk.Fn_Join(jsii.String(","), b.p.appActions.ValueAsList()),
-		Boundary:   *b.boundary.Ref(),
+		AppActions:       *awscdk.Fn_Join(jsii.String(","), b.p.appActions.ValueAsList()),
+		OperationActions: *awscdk.Fn_Join(jsii.String(";"), &own),
+		Boundary:         *b.boundary.Ref(),
 	})
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func (s *server) listStacks(c *control.Control) {
 		doc:      "A page before the last one may have fewer items than the limit, even none.",
 		problems: listing},
 		func(ctx context.Context, in *listStacksInput) (*paged[wire.Stack], error) {
-			actions := map[fairlead.InstallID][]string{}
+			actions := map[fairlead.InstallID]awsaction.Grants{}
 			render := func(v control.Stack) wire.Stack { return s.renderStack(v, actions[v.Install], nil) }
 			return list(&in.ListInput, render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
 				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
@@ -103,9 +103,9 @@ func (s *server) published() error {
 		Hint: "Publish both, and set FAIRLEAD_STACK_TEMPLATE_URL and FAIRLEAD_RUNNER_IMAGE."}
 }
 
-// renderStack renders a stack. The parameter actions lists what the install's app declares;
-// nil: the template's default applies. The parameter secrets lists what it needs from the customer.
-func (s *server) renderStack(v control.Stack, actions []string, secrets []control.DeclaredSecret) wire.Stack {
+// renderStack renders a stack. The parameter actions has what the install's app declares;
+// none: the template's default applies. The parameter secrets lists what it needs from the customer.
+func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets []control.DeclaredSecret) wire.Stack {
 	var keys []string
 	for _, k := range s.Keys {
 		keys = append(keys, base64.StdEncoding.EncodeToString(k.PublicKey))
@@ -120,9 +120,14 @@ func (s *server) renderStack(v control.Stack, actions []string, secrets []contro
 	if v.States.Bucket != "" {
 		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackExistingBucket, Value: v.States.Bucket}, wire.StackParameter{Name: wire.StackExistingKey, Value: v.States.Key})
 	}
-	if len(actions) > 0 {
-		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppActions, Value: strings.Join(actions, ",")})
-		out.AppUses = awsaction.Sentences(actions)
+	if len(actions.All) > 0 {
+		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppActions, Value: strings.Join(actions.All, ",")})
+		for _, operation := range awsaction.Operations() {
+			if own, ok := actions.Of[operation]; ok {
+				out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackOperationActions(operation), Value: strings.Join(own, ",")})
+			}
+		}
+		out.AppUses = actions.Sentences()
 	}
 	out.QuickCreateURL, out.Update = quickCreate(out), s.update(v, actions)
 	for _, r := range v.Left {
@@ -140,7 +145,7 @@ func (s *server) renderStack(v control.Stack, actions []string, secrets []contro
 		at := v.Reported.UTC()
 		out.ReportedAt = &at
 		out.Report = &wire.StackReport{StackID: r.ID, Version: r.Version, Region: r.Region, Image: r.Image, StateBucket: r.StateBucket, StateKey: r.StateKey,
-			Images: r.Images, Artifacts: r.Artifacts, Boundary: r.Boundary, AppActions: r.AppActions, Roles: r.Roles}
+			Images: r.Images, Artifacts: r.Artifacts, Boundary: r.Boundary, AppActions: r.AppActions, OperationActions: r.OperationActions, Roles: r.Roles}
 	}
 	for _, c := range v.Changes {
 		out.Changes = append(out.Changes, wire.StackChange{At: c.At.UTC(), What: c.What})
@@ -198,14 +203,14 @@ func console(region string) string {
 //
 // The parameter actions is as in renderStack. A stack that does not report what it grants
 // lacks nothing: its template is older.
-func (s *server) update(v control.Stack, actions []string) *wire.StackUpdate {
+func (s *server) update(v control.Stack, actions awsaction.Grants) *wire.StackUpdate {
 	if v.Report == nil || s.published() != nil {
 		return nil
 	}
 	newer := stackversion.After(v.Report.Version)
 	var missing []string
 	if len(v.Report.AppActions) > 0 {
-		missing = awsaction.Missing(actions, v.Report.AppActions)
+		missing = actions.Missing(awsaction.Grants{All: v.Report.AppActions, Of: v.Report.OperationActions})
 	}
 	if len(newer) == 0 && len(missing) == 0 && v.Report.Image == s.Stack.Image {
 		return nil
@@ -224,5 +229,5 @@ func readStack(in *wire.SessionStack) *control.SessionStack {
 	}
 	return &control.SessionStack{Install: fairlead.InstallID(in.InstallID), ExternalID: in.ExternalID,
 		Report: control.StackReport{ID: in.StackID, Version: in.Version, Region: in.Region, Image: in.Image, StateBucket: in.StateBucket, StateKey: in.StateKey,
-			Images: in.Images, Artifacts: in.Artifacts, Boundary: in.Boundary, AppActions: in.AppActions, Roles: in.Roles}}
+			Images: in.Images, Artifacts: in.Artifacts, Boundary: in.Boundary, AppActions: in.AppActions, OperationActions: in.OperationActions, Roles: in.Roles}}
 }

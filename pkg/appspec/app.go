@@ -105,30 +105,90 @@ type Job struct {
 	Memory runnerspec.Size `json:"memory" must:"there" doc:"Memory. Fargate supports only certain amounts with each number of CPUs."`
 }
 
-// AWS declares what an app uses in the customer's AWS account. Both lists are sorted, without repetition.
+// AWS declares what an app uses in the customer's AWS account: each operation and the app's own roles.
 type AWS struct {
+	AWSUse
+	Operations *AWSOperations `json:"operations,omitempty" doc:"What the jobs of one operation use beyond this. The app's own roles may use it too."`
+}
+
+// AWSOperations declares what the jobs of one operation use.
+type AWSOperations struct {
+	Provision   *AWSUse `json:"provision,omitempty" doc:"Applies of Terraform modules."`
+	Deploy      *AWSUse `json:"deploy,omitempty" doc:"Other applies, such as a script."`
+	Deprovision *AWSUse `json:"deprovision,omitempty" doc:"Destroys."`
+}
+
+// by returns the declaration of each operation, by its name; nil if it declares nothing.
+func (o *AWSOperations) by() map[string]*AWSUse {
+	if o == nil {
+		return nil
+	}
+	return map[string]*AWSUse{awsaction.Provision: o.Provision, awsaction.Deploy: o.Deploy, awsaction.Deprovision: o.Deprovision}
+}
+
+// AWSUse lists services and actions. Both lists are sorted, without repetition.
+type AWSUse struct {
 	Services []string `json:"services,omitempty" check:"awsservice" alias:"service" doc:"Services with all their actions, each by the prefix of its IAM actions, such as lambda."`
 	Actions  []string `json:"actions,omitempty" check:"awsaction" alias:"action permissions" doc:"Single IAM actions, or patterns with *, of services that the app does not use as a whole. Such as rds:Describe*."`
 }
 
 // canonical returns a sorted copy, or nil if nothing is declared.
 func (w *AWS) canonical() *AWS {
-	if w == nil || len(w.Services)+len(w.Actions) == 0 {
+	if w == nil {
 		return nil
 	}
-	out := &AWS{Services: slices.Clone(w.Services), Actions: slices.Clone(w.Actions)}
+	out := &AWS{}
+	if use := w.AWSUse.canonical(); use != nil {
+		out.AWSUse = *use
+	}
+	if o := w.Operations; o != nil {
+		own := AWSOperations{Provision: o.Provision.canonical(), Deploy: o.Deploy.canonical(), Deprovision: o.Deprovision.canonical()}
+		if own != (AWSOperations{}) {
+			out.Operations = &own
+		}
+	}
+	if out.Operations == nil && len(out.Services)+len(out.Actions) == 0 {
+		return nil
+	}
+	return out
+}
+
+// canonical returns a sorted copy, or nil if nothing is declared.
+func (u *AWSUse) canonical() *AWSUse {
+	if u == nil || len(u.Services)+len(u.Actions) == 0 {
+		return nil
+	}
+	out := &AWSUse{Services: slices.Clone(u.Services), Actions: slices.Clone(u.Actions)}
 	slices.Sort(out.Services)
 	slices.Sort(out.Actions)
 	out.Services, out.Actions = slices.Compact(out.Services), slices.Compact(out.Actions)
 	return out
 }
 
-// AWSActions returns the IAM action patterns that the app declares, sorted; nil if it declares none.
-func (a *App) AWSActions() []string {
-	if a.AWS == nil {
+// patterns returns the IAM action patterns, sorted.
+func (u *AWSUse) patterns() []string {
+	if u == nil {
 		return nil
 	}
-	return awsaction.Of(a.AWS.Services, a.AWS.Actions)
+	return awsaction.Of(u.Services, u.Actions)
+}
+
+// AWSActions returns the IAM action patterns that the app declares. If it declares some for one operation, each
+// operation has a list of its own.
+func (a *App) AWSActions() awsaction.Grants {
+	if a.AWS == nil {
+		return awsaction.Grants{}
+	}
+	common := a.AWS.patterns()
+	out := awsaction.Grants{All: common}
+	for operation, use := range a.AWS.Operations.by() {
+		if out.Of == nil {
+			out.Of = map[string][]string{}
+		}
+		out.Of[operation] = awsaction.Union(common, use.patterns())
+		out.All = awsaction.Union(out.All, use.patterns())
+	}
+	return out
 }
 
 // Input returns the input of that name.

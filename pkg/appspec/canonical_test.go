@@ -98,17 +98,29 @@ func TestDeclaredActionsAreCanonical(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got := fmt.Sprint(app.AWSActions()); got != "[rds:Describe* s3:* sqs:*]" {
+	if got := fmt.Sprint(app.AWSActions().All); got != "[rds:Describe* s3:* sqs:*]" {
 		t.Errorf("the actions are %s", got)
 	}
 	if again, err := appspec.FromCanonical([]byte(want)); err != nil || !reflect.DeepEqual(app, again) {
 		t.Errorf("got %+v, %v, want %+v", again, err, app)
 	}
 	none, plain := parse("")
-	if none.AWSActions() != nil {
-		t.Errorf("without a declaration the actions are %v", none.AWSActions())
+	if got := none.AWSActions(); got.All != nil || got.Of != nil {
+		t.Errorf("without a declaration the actions are %v", got)
 	}
-	for _, empty := range []string{"aws: {}\n", "aws:\n", "aws: {services: []}\n"} {
+	app, got = parse("aws: {services: [s3], operations: {deprovision: {actions: ['rds:Delete*']}, provision: {services: [rds, lambda, rds]}, deploy: {}}}\n")
+	const byOperation = `{"fairlead":"v1","name":"a","inputs":[],"aws":{"services":["s3"],"operations":{"provision":{"services":["lambda","rds"]},"deprovision":{"actions":["rds:Delete*"]}}},"components":[{"name":"web","type":"terraform","source":"web"}]}`
+	if got != byOperation {
+		t.Errorf("got  %s\nwant %s", got, byOperation)
+	}
+	if again, err := appspec.FromCanonical([]byte(byOperation)); err != nil || !reflect.DeepEqual(app, again) {
+		t.Errorf("got %+v, %v, want %+v", again, err, app)
+	}
+	grants := app.AWSActions()
+	if got := fmt.Sprint(grants.All, grants.Of); got != "[lambda:* rds:* s3:*] map[deploy:[s3:*] deprovision:[rds:Delete* s3:*] provision:[lambda:* rds:* s3:*]]" {
+		t.Errorf("the actions by operation are %s", got)
+	}
+	for _, empty := range []string{"aws: {}\n", "aws:\n", "aws: {services: []}\n", "aws: {operations: {deploy: {}}}\n"} {
 		if _, got := parse(empty); got != plain {
 			t.Errorf("%q is %s, want %s", empty, got, plain)
 		}

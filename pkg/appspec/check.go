@@ -66,23 +66,43 @@ func checkAWS(report reporter, a *App) {
 	if a.AWS == nil {
 		return
 	}
-	for i, name := range a.AWS.Services {
-		if problem, hint := awsaction.CheckService(name); problem != "" {
-			report(fmt.Sprintf("aws.services.%d", i+1), "invalid-aws-service", fmt.Sprintf("%s: %s", yamlnode.Quote(name), problem), hint)
-		}
+	checkAWSUse(report, "aws", &a.AWS.AWSUse)
+	for operation, use := range a.AWS.Operations.by() {
+		checkAWSUse(report, "aws.operations."+operation, use)
 	}
-	for i, action := range a.AWS.Actions {
-		if problem, hint := awsaction.Check(action); problem != "" {
-			report(fmt.Sprintf("aws.actions.%d", i+1), "invalid-aws-action", fmt.Sprintf("%s: %s", yamlnode.Quote(action), problem), hint)
+	actions := a.AWSActions()
+	if len(actions.All) > 0 {
+		for operation := range actions.Of {
+			if len(actions.Of[operation]) == 0 {
+				report("aws.operations", "no-actions", fmt.Sprintf("the operation %s may use nothing", operation),
+					"Declare what each operation uses under aws.services or aws.actions, and under aws.operations only what one operation uses beyond it.")
+			}
 		}
 	}
 	size := 0
-	for _, action := range a.AWSActions() {
+	for _, action := range actions.All {
 		size += awsaction.Size(action)
 	}
 	if size > awsaction.MaxSize {
 		report("aws", "too-many-actions", fmt.Sprintf("the actions take %d characters of a policy, %d are allowed", size, awsaction.MaxSize),
 			"Declare a service, or use patterns such as rds:Describe*, in place of single actions.")
+	}
+}
+
+// checkAWSUse reports the services and actions of a declaration that the customer's stack would refuse.
+func checkAWSUse(report reporter, where string, use *AWSUse) {
+	if use == nil {
+		return
+	}
+	for i, name := range use.Services {
+		if problem, hint := awsaction.CheckService(name); problem != "" {
+			report(fmt.Sprintf("%s.services.%d", where, i+1), "invalid-aws-service", fmt.Sprintf("%s: %s", yamlnode.Quote(name), problem), hint)
+		}
+	}
+	for i, action := range use.Actions {
+		if problem, hint := awsaction.Check(action); problem != "" {
+			report(fmt.Sprintf("%s.actions.%d", where, i+1), "invalid-aws-action", fmt.Sprintf("%s: %s", yamlnode.Quote(action), problem), hint)
+		}
 	}
 }
 

@@ -24,6 +24,9 @@ func TemplatePattern() string {
 	return `^(?!(\*|` + strings.Join(refused, "|") + `)(:|$))` + plain + `$`
 }
 
+// OptionalPattern is TemplatePattern for a parameter that may be empty.
+func OptionalPattern() string { return `^(` + strings.Trim(TemplatePattern(), "^$") + `)?$` }
+
 // Pattern is the regular expression of a pattern, without regard to Refused.
 func Pattern() string { return `^` + plain + `$` }
 

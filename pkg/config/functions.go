@@ -171,6 +171,8 @@ type RunnerStack struct {
 
 	AppActions string `env:"FAIRLEAD_APP_ACTIONS" doc:"IAM actions that the stack grants to the app, separated by commas; empty: the template is older and does not name them"`
 
+	OperationActions string `env:"FAIRLEAD_OPERATION_ACTIONS" doc:"those of FAIRLEAD_APP_ACTIONS that one operation has, such as provision=rds:*,ec2:*;deploy=lambda:*; an operation without actions has all"`
+
 	Boundary string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary for every role that the app creates"`
 }
 

@@ -24,7 +24,7 @@ func TestStackGetsWhatTheAppDeclares(t *testing.T) {
 		want := func(when, want string) {
 			t.Helper()
 			got, err := p.DeclaredActions(p.ctx, org, "acme")
-			if err != nil || fmt.Sprint(got) != want {
+			if err != nil || fmt.Sprint(got.All) != want {
 				t.Errorf("%s: got %v, %v, want %s", when, got, err, want)
 			}
 		}
@@ -40,6 +40,12 @@ func TestStackGetsWhatTheAppDeclares(t *testing.T) {
 		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d2")
 		p.work()
 		want("the newest version is installed", "[rds:Describe* s3:*]")
+		version("aws: {services: [s3], operations: {deprovision: {actions: ['rds:Delete*']}}}\n")
+		got, err := p.DeclaredActions(p.ctx, org, "acme")
+		// The installed version limits no operation.
+		if of := fmt.Sprint(got.Of); err != nil || of != "map[deploy:[rds:Describe* s3:*] deprovision:[rds:Delete* rds:Describe* s3:*] provision:[rds:Describe* s3:*]]" {
+			t.Errorf("by operation: got %s, %v", of, err)
+		}
 		version("")
 		want("the newest version declares nothing", "[]")
 		if _, err := p.DeclaredActions(p.ctx, org, "missing"); fairlead.KindOf(err) != fairlead.KindNotFound {

@@ -402,8 +402,8 @@ func (d Deployment) queued() Situation {
 func (d Deployment) notGranted() Situation {
 	return Situation{Kind: NotGranted,
 		What:  fmt.Sprintf("The version uses AWS actions that the stack of install %s does not grant: %s.", d.Install, strings.Join(d.Missing, ", ")),
-		Known: []string{"Nothing was planned or changed. The deployment starts by itself after the customer updates the stack's parameter AppActions."},
-		Next: []Step{installStack(d.Install, "prints the parameter, and the link with which the customer updates the stack"),
+		Known: []string{"Nothing was planned or changed. The deployment starts by itself after the customer updates the stack's parameters."},
+		Next: []Step{installStack(d.Install, "prints the parameters, and the link with which the customer updates the stack"),
 			cancelDeployment(d.ID, "removes this deployment from the queue")}}
 }
 

@@ -21,6 +21,7 @@ func All() []Version {
 			"A KMS key of yours can encrypt states (ExistingStateKey) and logs (LogKeyArn).",
 			"FlowLogs records the connections of the runner's VPC.",
 			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS.",
+			"An operation can have fewer actions than AppActions: ProvisionActions, DeployActions and DeprovisionActions.",
 			"The runner reports AppActions, so a version of the app that needs more waits.",
 			"Jobs can get secrets of yours: JobSecrets.",
 			"The outputs name what stays in the account when the stack is deleted.",

@@ -44,6 +44,8 @@ type StackReport struct {
 	Boundary    string            `json:"boundary"`
 	AppActions  []string          `json:"app_actions,omitempty"` // IAM actions that the stack grants to the app; nil: not reported
 	Roles       map[string]string `json:"roles"`                 // ARNs by operation
+
+	OperationActions map[string][]string `json:"operation_actions,omitempty"` // those of AppActions that one operation has; without an entry it has all
 }
 
 // StackChange is a difference between two reports of a stack.

@@ -37,6 +37,7 @@ const settings = `
 provider "aws" {
   region            = "` + region + `"
   s3_use_path_style = true
+  max_retries       = 2
 }
 
 variable "changed" {
@@ -192,7 +193,7 @@ func (r *recorder) record(ctx context.Context, file string) (rec Recording, err 
 		cmd.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+filepath.Join(dir, "tofurc"), "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1", "AWS_ENDPOINT_URL="+launched.URL,
 			// S3 Control puts the account before the endpoint's host, so its requests go through the server as a proxy.
 			"AWS_ENDPOINT_URL_S3_CONTROL=http://s3-control."+region+".amazonaws.com", "HTTP_PROXY="+launched.URL, "NO_PROXY=127.0.0.1",
-			"AWS_ACCESS_KEY_ID=recorded", "AWS_SECRET_ACCESS_KEY=recorded", "AWS_EC2_METADATA_DISABLED=true", "AWS_MAX_ATTEMPTS=2", "TF_AWS_DEFAULT_TAGS_"+tagResource+"="+install)
+			"AWS_ACCESS_KEY_ID=recorded", "AWS_SECRET_ACCESS_KEY=recorded", "AWS_EC2_METADATA_DISABLED=true", "TF_AWS_DEFAULT_TAGS_"+tagResource+"="+install)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("tofu %s: %w\n%s", strings.Join(args, " "), err, out)

@@ -24,6 +24,7 @@ var fields = map[string][]string{
 	"sns:topic:TopicName": {"Name"},
 	"kms:key:KeyId":       {"KeyId", "TargetKeyId"}, "kms:alias:Alias": {"AliasName"},
 	"iam:role:RoleNameWithPath": {"RoleName"}, "iam:policy:PolicyNameWithPath": {"PolicyName"}, "iam:instance-profile:InstanceProfileNameWithPath": {"InstanceProfileName"},
+	"rds:subgrp:SubnetGroupName":                     {"DBSubnetGroupName"},
 	"ssm:parameter:ParameterNameWithoutLeadingSlash": {"Name", "Names", "ResourceId"},
 	"events:event-bus:EventBusName":                  {"EventBusName", "Name"},
 	"route53:hostedzone:Id":                          {"Id", "HostedZoneId", "ResourceId"},

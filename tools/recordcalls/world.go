@@ -197,6 +197,9 @@ func (w *world) find(prefix string, t resourceType, params []leaf) (out []string
 	if !complete || arn == t.ARN && variable.MatchString(arn) {
 		return nil
 	}
+	if name := strings.TrimPrefix(arn, "arn:${Partition}:ssm:${Region}:${Account}:parameter/"); name != arn && strings.HasPrefix(name, "aws/service/") {
+		return []string{standard("arn:${Partition}:ssm:${Region}::parameter/" + name)} // AWS's own
+	}
 	return []string{standard(arn)}
 }
 

@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // The routes of a customer's runner stack.
 var (
@@ -38,6 +41,12 @@ const MaxStackSecrets = 8
 // StackAppActions is the parameter with the IAM actions that the app may use. The control
 // plane sets it only if the app declares them. The customer may change it.
 const StackAppActions = "AppActions"
+
+// StackOperationActions returns the name of the parameter with those of AppActions that an
+// operation has, such as ProvisionActions.
+func StackOperationActions(operation string) string {
+	return strings.ToUpper(operation[:1]) + operation[1:] + "Actions"
+}
 
 // PutStackRequest prepares an install for a runner stack in a customer's account.
 type PutStackRequest struct {
@@ -91,7 +100,7 @@ type StackUpdate struct {
 	Version  string         `json:"version" doc:"Current version of the template"`
 	Image    string         `json:"image" doc:"Current image: the new value of the parameter RunnerImage"`
 	Versions []StackVersion `json:"versions" nullable:"false" doc:"Versions of the template after the one of the stack, oldest first; empty if only the image is older"`
-	Missing  []string       `json:"missing_actions,omitempty" doc:"IAM actions that the app declares and the stack does not grant: set the parameter AppActions"`
+	Missing  []string       `json:"missing_actions,omitempty" doc:"IAM actions that the app declares and the stack does not grant, such as rds:Describe*, or rds:Describe* for deploy if only this operation lacks it: set the parameter AppActions, or that of the operation"`
 	URL      string         `json:"url" doc:"Opens the customer's console to update the stack with the current template"`
 }
 
@@ -134,6 +143,8 @@ type StackReport struct {
 	Boundary    string            `json:"boundary" maxLength:"2048"`
 	AppActions  []string          `json:"app_actions,omitempty" maxItems:"400" doc:"IAM actions that the stack grants to the app; absent if the template is older and does not report them"`
 	Roles       map[string]string `json:"roles" doc:"ARNs by operation"`
+
+	OperationActions map[string][]string `json:"operation_actions,omitempty" doc:"IAM actions by operation, of those in app_actions; an operation without an entry has all of them"`
 }
 
 // SessionStack is the report of a runner about its own stack. The runner sends it

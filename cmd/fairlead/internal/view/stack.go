@@ -51,6 +51,9 @@ func (s Stack) Human(p *Page) {
 		if len(r.AppActions) > 0 {
 			rows = append(rows, []string{"app actions", strings.Join(r.AppActions, ",")})
 		}
+		for _, operation := range sortedKeys(r.OperationActions) {
+			rows = append(rows, []string{"actions of " + operation, strings.Join(r.OperationActions[operation], ",")})
+		}
 		for _, operation := range sortedKeys(r.Roles) {
 			rows = append(rows, []string{"role " + operation, r.Roles[operation]})
 		}
@@ -107,7 +110,7 @@ func (s Stack) update(p *Page) {
 		}
 	}
 	if len(u.Missing) > 0 {
-		p.Line("  AppActions: the app also uses %s", strings.Join(u.Missing, ", "))
+		p.Line("  Actions: the app also uses %s", strings.Join(u.Missing, ", "))
 	}
 	if s.Report.Image != u.Image {
 		p.Line("  RunnerImage: %s", u.Image)

@@ -16,7 +16,7 @@ module "this" {
   ami                           = "ami-12c6146b"
   instance_type                 = "t3.micro"
   subnet_id                     = aws_subnet.this.id
-  monitoring                    = var.changed
+  tags                          = { stage = var.changed ? "live" : "test" }
   create_security_group         = true
   security_group_egress_rules   = { all = { ip_protocol = "-1", cidr_ipv4 = "0.0.0.0/0" } }
   create_iam_instance_profile   = true

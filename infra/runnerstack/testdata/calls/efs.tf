@@ -16,7 +16,7 @@ module "this" {
   creation_token               = "acme-files"
   throughput_mode              = var.changed ? "elastic" : "bursting"
   attach_policy                = false
-  enable_backup_policy         = false
+  create_backup_policy         = false
   mount_targets                = { a = { subnet_id = aws_subnet.this.id } }
   security_group_vpc_id        = aws_vpc.this.id
   security_group_ingress_rules = { vpc = { cidr_ipv4 = "10.0.0.0/16" } }

@@ -12,21 +12,22 @@ import (
 
 // DeclaredActions returns the IAM action patterns that the customer's stack of an install
 // must grant: those of the app's newest version, and those of the versions that made the
-// install's components, which a removal of such a component needs. It returns nil if the
+// install's components, which a removal of such a component needs. It returns none if the
 // newest version declares none: the stack then keeps the template's default.
-func (cat *Catalog) DeclaredActions(ctx context.Context, org fairlead.OrgID, install string) ([]string, error) {
+func (cat *Catalog) DeclaredActions(ctx context.Context, org fairlead.OrgID, install string) (awsaction.Grants, error) {
+	none := awsaction.Grants{}
 	tx := cat.Reading(ctx)
 	inst, err := cat.Store.Install(ctx, org, install)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	app, err := ReadApp(tx, org, inst.V.App)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	actions := app.Newest.Spec.AWSActions()
-	if len(actions) == 0 {
-		return nil, nil
+	if len(actions.All) == 0 {
+		return none, nil
 	}
 	return withInstalled(tx, inst.V, actions)
 }
@@ -35,22 +36,22 @@ func (cat *Catalog) DeclaredActions(ctx context.Context, org fairlead.OrgID, ins
 // customer's stack of the install does not grant. It returns none if the install's runner
 // is in no stack, or did not report what the stack grants.
 func MissingActions(tx *kernel.Tx, inst store.Install, version fairlead.VersionID) ([]string, error) {
-	granted, err := runners.GrantedActions(tx, inst)
-	if err != nil || len(granted) == 0 {
+	all, of, err := runners.GrantedActions(tx, inst)
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	v, err := ReadVersion(tx, version)
 	if err != nil {
 		return nil, err
 	}
-	return awsaction.Missing(v.Spec.AWSActions(), granted), nil
+	return v.Spec.AWSActions().Missing(awsaction.Grants{All: all, Of: of}), nil
 }
 
 // withInstalled adds the actions of the versions that made the install's components.
-func withInstalled(tx *kernel.Tx, inst store.Install, actions []string) ([]string, error) {
+func withInstalled(tx *kernel.Tx, inst store.Install, actions awsaction.Grants) (awsaction.Grants, error) {
 	comps, err := tx.Components(inst.ID)
 	if err != nil {
-		return nil, err
+		return actions, err
 	}
 	seen := map[fairlead.VersionID]bool{"": true}
 	for _, k := range comps {
@@ -60,9 +61,9 @@ func withInstalled(tx *kernel.Tx, inst store.Install, actions []string) ([]strin
 		seen[k.V.Version] = true
 		v, err := ReadVersion(tx, k.V.Version)
 		if err != nil {
-			return nil, err
+			return actions, err
 		}
-		actions = awsaction.Union(actions, v.Spec.AWSActions())
+		actions = actions.Merge(v.Spec.AWSActions())
 	}
 	return actions, nil
 }

@@ -139,6 +139,9 @@ func fieldsOf(r store.StackReport) map[string]string {
 	for operation, role := range r.Roles {
 		all["role "+operation] = role
 	}
+	for operation, actions := range r.OperationActions {
+		all["actions of "+operation] = strings.Join(actions, ",")
+	}
 	return all
 }
 
@@ -167,15 +170,15 @@ func changesOf(before, after store.StackReport) (what []string) {
 }
 
 // GrantedActions returns the IAM actions that the customer's stack of an install grants to
-// the app; nil if the install's runner is in no stack, or did not report them.
-func GrantedActions(tx *kernel.Tx, inst store.Install) ([]string, error) {
+// the app, and those of each operation that has fewer; none if the install's runner is in no stack, or did not report them.
+func GrantedActions(tx *kernel.Tx, inst store.Install) (all []string, of map[string][]string, err error) {
 	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, inst.ID))
 	if err != nil || ref.Version == 0 || inst.Bound != nil && inst.Bound.Runner != ref.V.Runner {
-		return nil, err
+		return nil, nil, err
 	}
 	s, err := store.Optional(tx.Store.Stack(tx.Ctx, ref.V.Runner))
 	if err != nil || s.V.Report == nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s.V.Report.AppActions, nil
+	return s.V.Report.AppActions, s.V.Report.OperationActions, nil
 }

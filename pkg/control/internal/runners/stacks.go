@@ -54,6 +54,8 @@ type StackReport struct {
 	Boundary    string
 	AppActions  []string          // IAM actions that the stack grants to the app; nil: not reported
 	Roles       map[string]string // ARNs by operation
+
+	OperationActions map[string][]string // those of AppActions that one operation has; without an entry it has all
 }
 
 // StackChange is the difference between two reports of a stack.

@@ -2,6 +2,7 @@ package runnerstack_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -83,7 +84,13 @@ func (r recording) ask(t *testing.T, name string, more ...string) (out []asked) 
 		q := infratest.Question{Principal: s.ARN(role), Action: c.Action, Resource: c.Resource, Account: infratest.Account, Context: c.Context,
 			Identity: s.Policies(role), Boundary: s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)}
 		if role == "ReadOnlyRole" {
-			q.Identity = append(q.Identity, readOnlyAccess(t))
+			q.Identity = append(q.Identity, readOnlyAccess(t, services))
+		}
+		if strings.Contains(c.Resource, "::parameter/") { // of AWS
+			q.Resource = ofAWS(c.Resource)
+			for i, p := range q.Identity {
+				q.Identity[i] = edited(t, p, ofAWS)
+			}
 		}
 		if strings.HasPrefix(c.Action, "kms:") {
 			q.ResourceP = accountsKeyPolicy
@@ -93,12 +100,16 @@ func (r recording) ask(t *testing.T, name string, more ...string) (out []asked) 
 	return out
 }
 
-// readOnlyAccess is AWS's managed policy, as it was when the calls were recorded.
-func readOnlyAccess(t *testing.T) map[string]any {
+// readOnlyAccess is AWS's managed policy, as it was when the calls were recorded, without the
+// other services: the simulator is slow with thousands of actions.
+func readOnlyAccess(t *testing.T, services map[string]bool) map[string]any {
 	t.Helper()
 	var p struct{ Actions []string }
 	readJSON(t, "testdata/calls/read-only/ReadOnlyAccess.json", &p)
-	return policyOf(p.Actions...)
+	return policyOf(slices.DeleteFunc(p.Actions, func(action string) bool {
+		service, _, _ := strings.Cut(action, ":")
+		return service != "iam" && !services[service+":*"]
+	})...)
 }
 
 func questionsOf(list []asked) (out []infratest.Question) {
@@ -118,8 +129,12 @@ func TestRecordedModulesAreNotDenied(t *testing.T) {
 		if r.Incomplete == "" {
 			complete++
 		}
-		if len(r.Calls) == 0 || r.Module == "" || r.Version == "" || len(r.Commit) != 40 {
-			t.Errorf("%s names no calls, module, version or commit", name)
+		if len(r.Calls) == 0 || len(r.Commit) != 40 {
+			t.Errorf("%s has no calls, or no commit", name)
+		}
+		inputs, err := os.ReadFile("testdata/calls/" + name + ".tf")
+		if want := fmt.Sprintf("# %s %s %s\n", r.Module, r.Version, r.Commit); err != nil || !strings.HasPrefix(string(inputs), want) {
+			t.Errorf("%s.tf does not start with %q: record it again, %v", name, want, err)
 		}
 		all = append(all, r.ask(t, name)...)
 	}

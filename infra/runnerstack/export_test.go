@@ -24,3 +24,15 @@ func Guarded(action, resource string) bool {
 	exempt := slices.ContainsFunc(slices.Concat(makesNew, readsConfig), func(p string) bool { return like(p, action) })
 	return !exempt && slices.ContainsFunc(othersTypes, func(p string) bool { return like(p, resource) }) || slices.ContainsFunc(othersData, func(p string) bool { return like(p, action) })
 }
+
+// DefaultActions returns the reasons of the default of AppActions, and ArguedActions those of
+// the statements with a wildcard, by Sid.
+func DefaultActions() map[string]string {
+	out := map[string]string{}
+	for _, d := range defaultActions {
+		out[d.action] = d.why
+	}
+	return out
+}
+
+func ArguedActions() map[string]map[string]string { return argued }

@@ -54,11 +54,50 @@ type parameters struct {
 	hasOwnActions                                                                      map[string]awscdk.CfnCondition // by operation
 }
 
-// defaultAppActions are the actions of an app, and of the roles that it makes, unless the
-// customer sets others. IAM is not included: separate statements permit roles.
-const defaultAppActions = "acm:*,apigateway:*,application-autoscaling:*,autoscaling:*,cloudfront:*,cloudwatch:*,dynamodb:*,ec2:*,ecr:*,ecs:*,eks:*," +
-	"elasticache:*,elasticfilesystem:*,elasticloadbalancing:*,events:*,kms:*,lambda:*,logs:*,rds:*,route53:*,s3:*,scheduler:*,secretsmanager:*," +
-	"servicediscovery:*,sns:*,sqs:*,ssm:*,ssmmessages:*,states:*,tag:*,xray:*"
+// defaultActions are the actions of an app, and of the roles that it makes, unless the
+// customer or the app's declaration sets others. IAM is not included: separate statements
+// permit roles. cdk-nag cannot read actions that are a parameter, so each has its reason here.
+var defaultActions = []struct{ action, why string }{
+	{"acm:*", "certificates of load balancers and APIs"},
+	{"apigateway:*", "APIs of the app"},
+	{"application-autoscaling:*", "the number of tasks, and the capacity of tables, follow the load"},
+	{"autoscaling:*", "groups of machines, such as nodes of a cluster"},
+	{"cloudfront:*", "distributions before buckets and load balancers"},
+	{"cloudwatch:*", "alarms and dashboards of the app"},
+	{"dynamodb:*", "tables of the app"},
+	{"ec2:*", "networks, security groups and machines"},
+	{"ecr:*", "repositories of the app's own images"},
+	{"ecs:*", "services and tasks of the app"},
+	{"eks:*", "clusters of the app"},
+	{"elasticache:*", "caches of the app"},
+	{"elasticfilesystem:*", "shared file systems of tasks"},
+	{"elasticloadbalancing:*", "load balancers before services"},
+	{"events:*", "rules that start tasks and functions"},
+	{"kms:*", "keys of the app's data"},
+	{"lambda:*", "functions of the app"},
+	{"logs:*", "log groups of functions and tasks"},
+	{"rds:*", "databases of the app"},
+	{"route53:*", "DNS records of the app"},
+	{"s3:*", "buckets of the app"},
+	{"scheduler:*", "schedules of tasks and functions"},
+	{"secretsmanager:*", "passwords of databases"},
+	{"servicediscovery:*", "names of services in a VPC"},
+	{"sns:*", "notifications between parts of the app"},
+	{"sqs:*", "queues of the app"},
+	{"ssm:*", "parameters of the app, and public ids of machine images"},
+	{"ssmmessages:*", "shells in the app's own containers, which ECS Exec opens"},
+	{"states:*", "state machines of the app"},
+	{"tag:*", "modules look up resources by their tags"},
+	{"xray:*", "traces of functions and services"},
+}
+
+func defaultAppActions() string {
+	var out []string
+	for _, d := range defaultActions {
+		out = append(out, d.action)
+	}
+	return strings.Join(out, ",")
+}
 
 // parameters asks for the parameters, in groups.
 //
@@ -122,7 +161,7 @@ func (b *builder) parameters() {
 	p.serviceRole = ask("EcsServiceLinkedRole", "String", "ECS needs the role AWSServiceRoleForECS, which most accounts have. Create: this account has never used ECS, so the stack makes it first.", choice("Exists", "Create"))
 
 	actions := pattern(awsaction.TemplatePattern(), "actions with their service, such as lambda:*; none of "+strings.Join(awsaction.Refused(), ", "))
-	actions.Default = defaultAppActions
+	actions.Default = defaultAppActions()
 	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations and the app's own roles may use, within the boundary.", actions)
 	p.operationActions, p.hasOwnActions = map[string]awscdk.CfnParameter{}, map[string]awscdk.CfnCondition{}
 	for _, o := range operations {

@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 		if err := os.WriteFile(filepath.Join(*calls, name+".json"), recording.json(), 0o644); err != nil {
 			return err
 		}
-		if err := writePolicy(filepath.Join(*calls, "read-only"), r.readOnly); err != nil {
+		if err := writePolicy(*calls, r.readOnly); err != nil {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "%s: %d calls %s\n", name, len(recording.Calls), recording.Incomplete)
@@ -86,8 +86,33 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// writePolicy writes a policy as a file that is read like the recordings.
+// writePolicy writes the actions of a policy on the services that the recordings in the
+// folder use.
 func writePolicy(folder string, p policy) error {
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, file := range files {
+		var r Recording
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &r)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
+		}
+		for _, c := range r.Calls {
+			service, _, _ := strings.Cut(c.Action, ":")
+			used[service] = true
+		}
+	}
+	p.Actions = slices.DeleteFunc(slices.Clone(p.Actions), func(action string) bool {
+		service, _, _ := strings.Cut(action, ":")
+		return !used[service]
+	})
+	folder = filepath.Join(folder, "read-only")
 	text, err := json.MarshalIndent(map[string]any{"policy": "arn:aws:iam::aws:policy/ReadOnlyAccess", "version": p.Version, "actions": p.Actions}, "", " ")
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ var fields = map[string][]string{
 	"ssm:parameter:ParameterNameWithoutLeadingSlash": {"Name", "Names", "ResourceId"},
 	"events:event-bus:EventBusName":                  {"EventBusName", "Name"},
 	"route53:hostedzone:Id":                          {"Id", "HostedZoneId", "ResourceId"},
+	"elasticfilesystem:file-system:FileSystemId":     {"FileSystemId", "MountTargetId", "ResourceId"},
 	"ecs:cluster:ClusterName":                        {"ClusterName", "Cluster"},
 	"autoscaling:autoScalingGroup:GroupId":           {"*"}, "autoscaling:autoScalingGroup:GroupFriendlyName": {"AutoScalingGroupName", "ResourceId"},
 }

@@ -26,15 +26,16 @@ func (c Call) equal(other Call) bool { return reflect.DeepEqual(c, other) }
 // world is what the earlier requests made.
 type world struct {
 	actions    *actions
-	tags       map[string]map[string]string // of a resource, by its ARN and by its identifier
+	tags       map[string]map[string]string // of a resource, by keyOf
 	existing   map[string]bool              // ARNs and identifiers that a request or an answer named
 	paths      map[string]string            // of roles, policies and instance profiles, by "role/NAME"
 	boundaries map[string]string            // of roles, by name
 	profiles   map[string]string            // role of an instance profile, by name
+	owners     map[string]string            // file system of a mount target, by identifier
 }
 
 func newWorld(a *actions) *world {
-	return &world{actions: a, tags: map[string]map[string]string{}, existing: map[string]bool{}, paths: map[string]string{}, boundaries: map[string]string{}, profiles: map[string]string{}}
+	return &world{actions: a, tags: map[string]map[string]string{}, existing: map[string]bool{}, paths: map[string]string{}, boundaries: map[string]string{}, profiles: map[string]string{}, owners: map[string]string{}}
 }
 
 // leaf is a text in the parameters or in the output, with the name of its field.
@@ -67,6 +68,9 @@ var makes = regexp.MustCompile(`^(Create|Run|Allocate|Register|Import|Request|Pu
 
 // tagging matches the operations that only change tags.
 var tagging = regexp.MustCompile(`^(Tag|Untag|AddTags|RemoveTags|CreateTags$|DeleteTags$|CreateOrUpdateTags$|PutBucketTagging$|DeleteBucketTagging$|ChangeTags)`)
+
+// removes matches the operations that remove tags.
+var removes = regexp.MustCompile(`^(Untag|RemoveTags|DeleteTags$|DeleteBucketTagging$)`)
 
 // calls returns the calls of a request, and remembers what the request made.
 func (w *world) calls(q request) ([]Call, error) {
@@ -221,6 +225,9 @@ func (w *world) value(prefix, typ, name string, params []leaf) string {
 			if strings.HasPrefix(value, "http") || strings.HasPrefix(value, "arn:") || prefix == "route53" {
 				value = value[strings.LastIndexAny(value, "/:")+1:] // of a queue's URL
 			}
+			if owner, ok := w.owners[value]; ok {
+				value = owner
+			}
 			if path, ok := w.paths[typ+"/"+value]; ok {
 				return strings.TrimPrefix(path, "/") + value
 			}
@@ -248,17 +255,13 @@ func standard(arn string) string {
 // identifier returns the last part of an ARN.
 func identifier(arn string) string { return arn[strings.LastIndexAny(arn, "/:")+1:] }
 
-// tagsOf returns the tags of a resource; nil if it has none.
-func (w *world) tagsOf(arn string) map[string]string {
-	for _, name := range []string{arn, strings.TrimSuffix(arn, ":*"), arn + ":*"} {
-		if t := w.tags[name]; t != nil {
-			return t
-		}
+// keyOf returns the key of a resource in tags: its identifier if a service chose it, else its
+// ARN.
+func keyOf(name string) string {
+	if id := identifier(name); generated.MatchString(id) {
+		return id
 	}
-	if id := identifier(arn); generated.MatchString(id) {
-		return w.tags[id]
-	}
-	return nil
+	return strings.TrimSuffix(name, ":*") // of a log group
 }
 
 // context returns the condition keys of a call.
@@ -272,7 +275,7 @@ func (w *world) context(s *service, prefix string, a action, r used, q request, 
 		out["aws:TagKeys"] = keys
 	}
 	if s.knows(a, r.typ, "aws:ResourceTag") {
-		for k, v := range w.tagsOf(r.arn) {
+		for k, v := range w.tags[keyOf(r.arn)] {
 			out["aws:ResourceTag/"+k] = v
 		}
 	}
@@ -388,10 +391,15 @@ func (w *world) remember(prefix string, resources []used, q request, requested m
 		w.paths["instance-profile/"+text("InstanceProfileName")] = text("Path")
 	case "iam:AddRoleToInstanceProfile":
 		w.profiles[text("InstanceProfileName")] = text("RoleName")
+	case "elasticfilesystem:CreateMountTarget":
+		if id, _ := q.Output["MountTargetId"].(string); id != "" {
+			w.owners[id] = text("FileSystemId")
+		}
 	case "iam:PutRolePermissionsBoundary":
 		w.boundaries[text("RoleName")] = text("PermissionsBoundary")
 	}
 	set := func(name string, tags map[string]string) {
+		name = keyOf(name)
 		if w.tags[name] == nil {
 			w.tags[name] = map[string]string{}
 		}
@@ -399,15 +407,16 @@ func (w *world) remember(prefix string, resources []used, q request, requested m
 	}
 	if tagging.MatchString(q.Operation) {
 		for _, r := range resources {
-			if len(requested) > 0 {
-				set(r.arn, requested)
-				if generated.MatchString(identifier(r.arn)) {
-					set(identifier(r.arn), requested)
+			if removes.MatchString(q.Operation) {
+				for key := range requested {
+					delete(w.tags[keyOf(r.arn)], key)
 				}
+			} else {
+				set(r.arn, requested)
 			}
 			for _, l := range leaves("", q.Params) {
 				if strings.EqualFold(l.key, "TagKeys") {
-					delete(w.tags[r.arn], l.value)
+					delete(w.tags[keyOf(r.arn)], l.value)
 				}
 			}
 		}

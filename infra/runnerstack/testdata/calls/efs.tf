@@ -14,7 +14,7 @@ module "this" {
   source                       = "./module"
   name                         = "acme-files"
   creation_token               = "acme-files"
-  throughput_mode              = var.changed ? "elastic" : "bursting"
+  tags                         = { stage = var.changed ? "live" : "test" }
   attach_policy                = false
   create_backup_policy         = false
   mount_targets                = { a = { subnet_id = aws_subnet.this.id } }

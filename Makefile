@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws bench bench-aws simulate mutations soak synth site runner-image runner-packages check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -76,6 +76,15 @@ test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every te
 		export FAIRLEAD_TOFU FAIRLEAD_AWS_PROVIDER && \
 		$(REQUIRED) FAIRLEAD_REQUIRE_AWS_PROVIDER=1 FAIRLEAD_TEST_IMAGE=1 $(GO) run ./tools/testrun -strict
 	@$(MAKE) --no-print-directory soak DURATION=5m
+
+# The services of the public modules in infra/runnerstack/testdata/calls, beyond those of
+# examples/aws-service.
+RECORDED_SERVICES := acm,appautoscaling,autoscaling,cloudwatch,dynamodb,ecr,ecrpublic,efs,eks,elasticache,elbv2,events,kms,lambda,pipes,ram,rds,redshift,route53,route53resolver,s3control,s3tables,s3vectors,scheduler,schemas,secretsmanager,servicediscovery,sfn,sns,ssm,wafv2
+
+MODULES ?=
+record-calls: bin/tofu-tool ## Record the calls to AWS of public modules (CLONES=folder with their git repositories): ten minutes
+	@$(GO) run ./tools/recordcalls -clones $(CLONES) -tofu "$$(bin/tofu-tool --pinned)" \
+		-provider "$$($(GO) run ./tools/awsprovider -services $(RECORDED_SERVICES))" $(MODULES)
 
 test-tools: kubernetes ## Install the tools of tests besides Go: Debian packages with apt, and the Kubernetes API server
 	@sh tools/testtools.sh

@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/awsaction"
+	"github.com/fairlead/fairlead/pkg/config"
 )
 
 // An operation with a list of its own uses nothing else, and the runner reports the list. The
@@ -52,12 +53,14 @@ func TestOperationHasOnlyItsActions(t *testing.T) {
 			t.Errorf("%s may %s: %t, want %t", q.Principal, q.Action, allowed, want[i])
 		}
 	}
-	reported := awsaction.ParseOperations(infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_OPERATION_ACTIONS"])
-	if own := []string{"lambda:*", "logs:Get*"}; !reflect.DeepEqual(reported, map[string][]string{awsaction.Deploy: own, awsaction.Deprovision: own}) {
-		t.Errorf("the runner reports %v", reported)
+	reported := func(s infratest.Stack) map[string][]string {
+		return (&config.RunnerStack{OperationActions: infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_OPERATION_ACTIONS"]}).ActionsByOperation()
 	}
-	if got := infratest.TaskEnvironment(t, stack(t), "RunnerTask")["FAIRLEAD_OPERATION_ACTIONS"]; awsaction.ParseOperations(got) != nil {
-		t.Errorf("without lists the runner reports %q", got)
+	if own := []string{"lambda:*", "logs:Get*"}; !reflect.DeepEqual(reported(s), map[string][]string{awsaction.Deploy: own, awsaction.Deprovision: own}) {
+		t.Errorf("the runner reports %v", reported(s))
+	}
+	if got := reported(stack(t)); got != nil {
+		t.Errorf("without lists the runner reports %v", got)
 	}
 }
 

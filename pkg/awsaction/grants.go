@@ -87,18 +87,3 @@ func (g Grants) Sentences() []string {
 	}
 	return out
 }
-
-// ParseOperations reads the patterns of the operations in the form that a stack reports them:
-// provision=a:*,b:Get;deploy=. An operation without patterns has no entry.
-func ParseOperations(text string) map[string][]string {
-	out := map[string][]string{}
-	for part := range strings.SplitSeq(text, ";") {
-		if operation, actions, ok := strings.Cut(part, "="); ok && actions != "" {
-			out[operation] = strings.Split(actions, ",")
-		}
-	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
-}

@@ -52,14 +52,3 @@ func TestSentencesNameEachOperation(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
-
-func TestStacksReportOperations(t *testing.T) {
-	if got := fmt.Sprint(awsaction.ParseOperations("provision=rds:*,s3:*;deploy=;deprovision=s3:*")); got != "map[deprovision:[s3:*] provision:[rds:* s3:*]]" {
-		t.Errorf("got %s", got)
-	}
-	for _, none := range []string{"", "provision=;deploy=;deprovision="} {
-		if got := awsaction.ParseOperations(none); got != nil {
-			t.Errorf("%q: got %v", none, got)
-		}
-	}
-}

@@ -176,6 +176,21 @@ type RunnerStack struct {
 	Boundary string `env:"FAIRLEAD_BOUNDARY,notEmpty" doc:"ARN of the permissions boundary for every role that the app creates"`
 }
 
+// ActionsByOperation reads OperationActions, such as provision=a:*,b:Get;deploy=. An operation
+// without patterns has no entry.
+func (s *RunnerStack) ActionsByOperation() map[string][]string {
+	out := map[string][]string{}
+	for part := range strings.SplitSeq(s.OperationActions, ";") {
+		if operation, actions, ok := strings.Cut(part, "="); ok && actions != "" {
+			out[operation] = strings.Split(actions, ",")
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
 // Environ returns the environment from which Load would read the struct at cfg, by
 // name. An empty variable with the option notEmpty is an error.
 func Environ(cfg any) (map[string]string, error) {

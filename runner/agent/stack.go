@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/config"
 )
 
@@ -20,7 +19,7 @@ func sessionStack(s *config.RunnerStack) *wire.SessionStack {
 		Roles: map[string]string{"provision": s.RoleProvision, "deploy": s.RoleDeploy, "deprovision": s.RoleDeprovision, "read-only": s.RoleReadOnly},
 	}}
 	if s.AppActions != "" {
-		w.AppActions, w.OperationActions = strings.Split(s.AppActions, ","), awsaction.ParseOperations(s.OperationActions)
+		w.AppActions, w.OperationActions = strings.Split(s.AppActions, ","), s.ActionsByOperation()
 	}
 	if arn := strings.Split(s.StackID, ":"); len(arn) > 3 {
 		w.Region = arn[3]

@@ -3,7 +3,7 @@
 // change and remove a module. The tests of infra/runnerstack ask the IAM simulator whether the
 // roles of a customer's stack allow these calls.
 //
-//	recordcalls -clones FOLDER -provider MIRROR -tofu PROGRAM [module...]
+//	make record-calls CLONES=FOLDER [MODULES="sqs vpc"]
 //
 // FOLDER has the git repositories of the modules, named as on GitHub:
 // FOLDER/terraform-aws-sqs. Each file NAME.tf in the folder -calls is a case: its first line
@@ -112,7 +112,7 @@ func writePolicy(folder string, p policy) error {
 		service, _, _ := strings.Cut(action, ":")
 		return !used[service]
 	})
-	folder = filepath.Join(folder, "read-only")
+	folder = filepath.Join(folder, "read-only") // the tests read all files beside the recordings as recordings
 	text, err := json.MarshalIndent(map[string]any{"policy": "arn:aws:iam::aws:policy/ReadOnlyAccess", "version": p.Version, "actions": p.Actions}, "", " ")
 	if err != nil {
 		return err

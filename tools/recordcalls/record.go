@@ -187,6 +187,7 @@ func (r *recorder) record(ctx context.Context, file string) (rec Recording, err 
 	if err := launched.Ready(); err != nil {
 		return rec, err
 	}
+	var output []byte // of the last command
 	tofu := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, r.tofu, args...)
 		cmd.Dir = work
@@ -194,12 +195,9 @@ func (r *recorder) record(ctx context.Context, file string) (rec Recording, err 
 			// S3 Control puts the account before the endpoint's host, so its requests go through the server as a proxy.
 			"AWS_ENDPOINT_URL_S3_CONTROL=http://s3-control."+region+".amazonaws.com", "HTTP_PROXY="+launched.URL, "NO_PROXY=127.0.0.1",
 			"AWS_ACCESS_KEY_ID=recorded", "AWS_SECRET_ACCESS_KEY=recorded", "AWS_EC2_METADATA_DISABLED=true", "TF_AWS_DEFAULT_TAGS_"+tagResource+"="+install)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("tofu %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-		if args[0] == "version" {
-			rec.Recorded = strings.Join(strings.Fields(string(out)), " ")
+		var err error
+		if output, err = cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("tofu %s: %w\n%s", strings.Join(args, " "), err, output)
 		}
 		return nil
 	}
@@ -209,6 +207,7 @@ func (r *recorder) record(ctx context.Context, file string) (rec Recording, err 
 	if err := tofu("version", "-no-color"); err != nil {
 		return rec, err
 	}
+	rec.Recorded = strings.Join(strings.Fields(string(output)), " ")
 	if r.readOnly, err = readPolicy(lines + ".read-only"); err != nil {
 		return rec, err
 	}
@@ -245,7 +244,7 @@ func (r *recorder) record(ctx context.Context, file string) (rec Recording, err 
 			}
 			if stepErr != nil {
 				fmt.Fprintln(os.Stderr, stepErr)
-				rec.Incomplete = fmt.Sprintf("the server does not play what the %s %d needs: %s", step.operation, i+1, summary(stepErr))
+				rec.Incomplete = fmt.Sprintf("the server does not play what the %s %d needs: %s", step.operation, i+1, firstError(output))
 				return rec, nil
 			}
 		}
@@ -265,12 +264,12 @@ func (r *Recording) add(c Call) {
 
 var errorLine = regexp.MustCompile(`(?m)^Error: (.*)$`)
 
-// summary returns the first error of OpenTofu.
-func summary(err error) string {
-	if m := errorLine.FindStringSubmatch(err.Error()); m != nil {
-		return m[1]
+// firstError returns the first error in the output of OpenTofu.
+func firstError(output []byte) string {
+	if m := errorLine.FindSubmatch(output); m != nil {
+		return string(m[1])
 	}
-	return err.Error()
+	return "OpenTofu names no error"
 }
 
 // read returns the requests after the first n.

@@ -44,6 +44,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
+			testName{"tools/recordcalls", "TestModuleIsRecorded"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},
 			testName{"functions/internal/plane", "TestApplyAcrossARestoreIsRefused"},

@@ -47,7 +47,7 @@ func (s *server) partRoutes(c *control.Control) {
 	register(s, op{Route: wire.StagePart, auth: leaseToken, tag: "Steps", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
 		doc: "The parts change nothing. A later request of the attempt has no body, and the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + " name the whole body. " +
 			"Parts that no request can name any more are deleted.",
-		body: maxPart, read: 30 * time.Second, problems: ofAStep},
+		body: maxPart, read: 30 * time.Second, problems: slices.Concat(ofAStep, codes{fairlead.CodeBodyNotStaged})},
 		func(ctx context.Context, in *put) (*struct{}, error) {
 			return nil, in.stage(ctx, c)
 		})
@@ -66,7 +66,7 @@ func (s *server) personPartRoutes(c *control.Control) {
 	register(s, op{Route: wire.UploadPart, auth: apiToken, tag: "Parts", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
 		doc: "Only for a control plane whose description has max_body. The parts change nothing. A later request with the same token has no body, and the headers " + wire.HeaderBodyDigest + " and " +
 			wire.HeaderBodySize + " name the whole body. Parts that no request has named are deleted within a day.",
-		body: maxPart, read: 30 * time.Second},
+		body: maxPart, read: 30 * time.Second, problems: codes{fairlead.CodeBodyNotStaged}},
 		func(ctx context.Context, in *PartUpload) (*struct{}, error) { return nil, in.stage(ctx, c) })
 	register(s, op{Route: wire.DownloadPart, auth: apiToken, tag: "Parts", summary: "Get a part of an answer that is too large for one answer",
 		doc: "An answer without a body names the whole body with the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + ". Only a request with the header " + wire.HeaderAcceptParts +
@@ -86,7 +86,7 @@ func (in *PartUpload) stage(ctx context.Context, c *control.Control) error {
 	if in.Size > control.MaxState {
 		return tooLarge(in.Size, control.MaxState)
 	}
-	return c.StagePart(ctx, callerOf(ctx).stager(), in.Digest, in.Part, in.RawBody)
+	return c.StagePart(ctx, callerOf(ctx).stager(), control.Staged{Digest: in.Digest, Size: in.Size}, in.Part, in.RawBody)
 }
 
 // part is an answer with a part.

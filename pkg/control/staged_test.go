@@ -18,7 +18,7 @@ func (p *plane) stage(h control.Holder, body string) control.Staged {
 	p.t.Helper()
 	s, part := state.StagedOf([]byte(body)), 0
 	for b := range slices.Chunk([]byte(body), 10) {
-		p.must("stage", func() error { return p.StagePart(p.ctx, control.Stager{Attempt: h}, s.Digest, part, b) })
+		p.must("stage", func() error { return p.StagePart(p.ctx, control.Stager{Attempt: h}, s, part, b) })
 		part++
 	}
 	return s
@@ -48,7 +48,7 @@ func TestStaleEpochsPartsChangeNothingAndExpire(t *testing.T) {
 		p.must("break the lock", func() error { return p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1") })
 
 		before, _ := p.head("acme", "network")
-		if err := p.StagePart(p.ctx, control.Stager{Attempt: h}, staged.Digest, 0, []byte("x")); fairlead.KindOf(err) != fairlead.KindStale {
+		if err := p.StagePart(p.ctx, control.Stager{Attempt: h}, staged, 0, []byte("x")); fairlead.KindOf(err) != fairlead.KindStale {
 			t.Errorf("a part of a stale epoch: %v", err)
 		}
 		data, _, err := p.StagedBody(p.ctx, control.Stager{Attempt: h}, staged)
@@ -85,7 +85,7 @@ func TestBodyOfOtherPartsIsRefused(t *testing.T) {
 				return h, s
 			},
 			"a part differs": func(s control.Staged) (control.Holder, control.Staged) {
-				p.must("stage", func() error { return p.StagePart(p.ctx, control.Stager{Attempt: h}, s.Digest, 1, []byte("other part")) })
+				p.must("stage", func() error { return p.StagePart(p.ctx, control.Stager{Attempt: h}, s, 1, []byte("other part")) })
 				return h, s
 			},
 			"the size is smaller": func(s control.Staged) (control.Holder, control.Staged) { s.Size--; return h, s },
@@ -98,6 +98,42 @@ func TestBodyOfOtherPartsIsRefused(t *testing.T) {
 			if data, _, err := p.StagedBody(p.ctx, control.Stager{Attempt: holder}, s); fairlead.CodeOf(err) != fairlead.CodeBodyNotStaged {
 				t.Errorf("%s: got %q, %v", name, data, err)
 			}
+		}
+	})
+}
+
+// A runner with one lease could fill the vendor's storage with parts that no request names: of many bodies, or of one
+// body that it declares small.
+func TestAttemptCannotFillTheStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		_, _, h := p.applying("acme")
+		by := control.Stager{Attempt: h}
+		refused := func(what string, s control.Staged, part int, data string) {
+			t.Helper()
+			if err := p.StagePart(p.ctx, by, s, part, []byte(data)); fairlead.CodeOf(err) != fairlead.CodeBodyNotStaged {
+				t.Errorf("%s: got %v, want %s", what, err, fairlead.CodeBodyNotStaged)
+			}
+		}
+		small := state.StagedOf([]byte("0123456789"))
+		refused("a part larger than its body", small, 0, "0123456789a")
+		refused("a part behind the end of its body", small, 10, "0")
+		refused("a second part of the size of its body", small, 1, "0123456789")
+		n := 0
+		for ; n < 1000; n++ {
+			s := state.StagedOf([]byte(strings.Repeat("x", n+1)))
+			if err := p.StagePart(p.ctx, by, s, 0, []byte("x")); err != nil {
+				break
+			}
+		}
+		if n != 64 {
+			t.Errorf("the attempt stored parts of %d bodies, want 64", n)
+		}
+		refused("a part of one more body", small, 0, "0123456789")
+		if _, err := p.StageAnswer(p.ctx, by, []byte("an answer"), 4); err != nil {
+			t.Errorf("an answer in parts: %v", err)
 		}
 	})
 }

@@ -22,6 +22,14 @@ const stagedPrefix = "staged/"
 // stagedByPeople takes the place of the job in the keys of people's parts. No job has this identifier.
 const stagedByPeople = "people"
 
+// maxStagedBodies is the largest number of bodies of which a stager may have parts in store. The parts of a body that has
+// served its request are deleted, so more than a few are left only by a stager that fills the vendor's storage.
+const maxStagedBodies = 64
+
+// answerPrefix is the prefix of the numbers of an answer's parts. Answers do not count as bodies that the stager stored:
+// a migration of many large states gets an answer for each.
+const answerPrefix = "answer-"
+
 // Stager stores and gets the parts of its bodies: an attempt, or a person with an API token. No other
 // stager gets them.
 type Stager struct {
@@ -61,11 +69,18 @@ func (s Stager) partKey(digest string, part int) string {
 	return fmt.Sprintf("%s/%s/%06d", s.prefix(), digest, part)
 }
 
-// StagePart seals and stores a part of a body. Parts count from 0. A staged body changes nothing: a
+// answerKey returns the key of a part of an answer, as partKey does.
+func (s Stager) answerKey(digest string, part int) string {
+	return fmt.Sprintf("%s/%s/%s%06d", s.prefix(), digest, answerPrefix, part)
+}
+
+// StagePart seals and stores a part of a body of of.Size bytes. Parts count from 0. All parts but the last have the same
+// size, and the last is not larger. So part n has at most of.Size/(n+1) bytes, and StagePart refuses a larger one. It
+// also refuses the parts of more than maxStagedBodies bodies. A staged body changes nothing: a
 // later request of the same stager names it in place of its own body, and the rules of that request
 // decide. A part of an attempt that can commit nothing any more is refused. CollectBlobs deletes the
 // parts of such an attempt, and those of people that no request has used.
-func (st *States) StagePart(ctx context.Context, by Stager, digest string, part int, data []byte) error {
+func (st *States) StagePart(ctx context.Context, by Stager, of Staged, part int, data []byte) error {
 	if h := by.Attempt; h.Job != "" {
 		may, err := st.mayCommit(ctx, h)
 		if err == nil && !may {
@@ -75,7 +90,23 @@ func (st *States) StagePart(ctx context.Context, by Stager, digest string, part 
 			return err
 		}
 	}
-	key := by.partKey(digest, part)
+	if int64(part+1)*int64(len(data)) > of.Size {
+		return notStaged(by, of.Digest, fmt.Sprintf("part %d with %d bytes is behind its end, which is at %d", part, len(data), of.Size))
+	}
+	keys, err := st.Blobs.List(ctx, by.prefix()+"/")
+	if err != nil {
+		return err
+	}
+	bodies := map[string]bool{of.Digest: true}
+	for _, key := range keys {
+		if digest, number, _ := strings.Cut(strings.TrimPrefix(key, by.prefix()+"/"), "/"); !strings.HasPrefix(number, answerPrefix) {
+			bodies[digest] = true
+		}
+	}
+	if len(bodies) > maxStagedBodies {
+		return notStaged(by, of.Digest, fmt.Sprintf("parts of %d other bodies wait for their requests, and no more may", maxStagedBodies))
+	}
+	key := by.partKey(of.Digest, part)
 	return st.SealBlob(ctx, key, data, key)
 }
 
@@ -87,7 +118,7 @@ func (st *States) StagedPart(ctx context.Context, by Stager, digest string, part
 			return nil, err
 		}
 	}
-	return st.openPart(ctx, by, digest, part)
+	return st.openPart(ctx, by, by.answerKey(digest, part), digest, part)
 }
 
 // StagedBody returns the body that the stager stored in parts, and the keys of the parts, for DropBlobs
@@ -96,7 +127,7 @@ func (st *States) StagedPart(ctx context.Context, by Stager, digest string, part
 func (st *States) StagedBody(ctx context.Context, by Stager, s Staged) (data []byte, keys []string, err error) {
 	data = make([]byte, 0, s.Size)
 	for part := 0; int64(len(data)) < s.Size; part++ {
-		b, err := st.openPart(ctx, by, s.Digest, part)
+		b, err := st.openPart(ctx, by, by.partKey(s.Digest, part), s.Digest, part)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -116,7 +147,7 @@ func (st *States) StagedBody(ctx context.Context, by Stager, s Staged) (data []b
 func (st *States) StageAnswer(ctx context.Context, by Stager, data []byte, size int) (Staged, error) {
 	s, part := StagedOf(data), 0
 	for b := range slices.Chunk(data, size) {
-		key := by.partKey(s.Digest, part)
+		key := by.answerKey(s.Digest, part)
 		if err := st.SealBlob(ctx, key, b, key); err != nil {
 			return Staged{}, err
 		}
@@ -125,8 +156,7 @@ func (st *States) StageAnswer(ctx context.Context, by Stager, data []byte, size 
 	return s, nil
 }
 
-func (st *States) openPart(ctx context.Context, by Stager, digest string, part int) ([]byte, error) {
-	key := by.partKey(digest, part)
+func (st *States) openPart(ctx context.Context, by Stager, key, digest string, part int) ([]byte, error) {
 	b, err := st.OpenBlob(ctx, key, key)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, notStaged(by, digest, fmt.Sprintf("part %d is missing", part))

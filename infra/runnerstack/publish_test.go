@@ -72,7 +72,7 @@ func TestPublishedTemplateIsTheTestedOne(t *testing.T) {
 
 func TestCloudFormationReadsThePublishedTemplate(t *testing.T) {
 	template := published(t)
-	infratest.Lint(t, template)
+	infratest.Lint(t, template, nil)
 	content, err := json.Marshal(infratest.ReadYAML11(t, template.File))
 	if err != nil {
 		t.Fatal(err)

@@ -45,6 +45,8 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
 			testName{"tools/recordcalls", "TestModuleIsRecorded"},
+			testName{"infra/control", "TestCheckov"},
+			testName{"infra/runnerstack", "TestCheckov"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},
 			testName{"functions/internal/plane", "TestApplyAcrossARestoreIsRefused"},

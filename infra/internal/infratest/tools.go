@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type checker struct {
 }
 
 func cfnLint() checker { return checker{"cfn-lint", "FAIRLEAD_REQUIRE_CFN_LINT", "Python 3 with pip"} }
+func checkov() checker { return checker{"checkov", "FAIRLEAD_REQUIRE_CHECKOV", "Python 3.11 with pip"} }
 func cfnGuard() checker {
 	return checker{"cfn-guard", "FAIRLEAD_REQUIRE_CFN_GUARD", "Node with npm"}
 }
@@ -116,15 +118,96 @@ func node(t *testing.T, c checker) string {
 	})
 }
 
-// Lint runs cfn-lint on the template, for two regions with different services.
-func Lint(t *testing.T, template Template) {
+// Lint runs cfn-lint on the template, for two regions with different services, with errors, warnings and
+// informational findings. argued is as for argue.
+func Lint(t *testing.T, template Template, argued map[string]string) {
 	t.Helper()
 	folder := linter(t)
-	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(folder, "packages", "bin", "cfn-lint"), "--format", "parseable", "--regions", "eu-central-1", "us-east-1", "--", template.File)
+	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(folder, "packages", "bin", "cfn-lint"), "--format", "json", "--include-checks", "I",
+		"--regions", "eu-central-1", "us-east-1", "--", template.File)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(folder, "packages"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("cfn-lint: %v\n%s", err, out)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	runErr := cmd.Run() // it also fails if it has findings
+	var report []struct {
+		Message  string
+		Location struct{ Path []any }
+		Rule     struct{ ID string }
 	}
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("cfn-lint: %v, %v\n%s", runErr, err, stderr.Bytes())
+	}
+	found := map[string]string{}
+	for _, r := range report {
+		of := ""
+		if len(r.Location.Path) > 1 {
+			of = fmt.Sprint(r.Location.Path[1])
+		}
+		found[r.Rule.ID+" "+of] = r.Message
+	}
+	argue(t, "cfn-lint", found, argued)
+}
+
+// argue fails the test if a finding is not argued, or if an argued finding does not exist. The key of a finding is its
+// rule, a space and the resource. argued has a reason for each, either by the same key, or by the rule if the reason
+// holds for every resource.
+func argue(t *testing.T, checker string, found, argued map[string]string) {
+	t.Helper()
+	used := map[string]bool{}
+	for key, message := range found {
+		rule, _, _ := strings.Cut(key, " ")
+		used[key], used[rule] = true, true
+		if argued[key] == "" && argued[rule] == "" {
+			t.Errorf("%s: %s: %s. The test gives no reason for it", checker, key, message)
+		}
+	}
+	for key := range argued {
+		if !used[key] {
+			t.Errorf("%s: there is no finding %s any more: remove its reason", checker, key)
+		}
+	}
+	t.Logf("%s: %d findings, all with a reason unless the test failed", checker, len(found))
+}
+
+// Checkov runs checkov's rules for CloudFormation on the template, offline. argued is as for argue.
+func Checkov(t *testing.T, template Template, argued map[string]string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("checkov takes 10 s of CPU for a template: make test-all runs it")
+	}
+	folder := pip(t, checkov(), "checkov", "checkov.txt", "--require-hashes")
+	program := filepath.Join(folder, "packages", "bin", "checkov")
+	cmd := exec.CommandContext(t.Context(), "python3", program, "--file", template.File, "--framework", "cloudformation", "--quiet", "--compact", "--output", "json",
+		"--skip-download", "--skip-results-upload")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(folder, "packages"), "LOG_LEVEL=ERROR")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	runErr := cmd.Run() // it also fails if it has findings
+	var report struct {
+		Results struct {
+			Failed []struct {
+				Check    string `json:"check_id"`
+				Name     string `json:"check_name"`
+				Resource string `json:"resource"`
+			} `json:"failed_checks"`
+		} `json:"results"`
+		Summary struct {
+			Passed    int `json:"passed"`
+			Unread    int `json:"parsing_errors"`
+			Resources int `json:"resource_count"`
+		} `json:"summary"`
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("checkov: %v, %v\n%s", runErr, err, stderr.Bytes())
+	}
+	if report.Summary.Passed == 0 || report.Summary.Unread > 0 || report.Summary.Resources != len(template.Resources) {
+		t.Errorf("checkov did not read the whole template of %d resources: %+v", len(template.Resources), report.Summary)
+	}
+	found := map[string]string{}
+	for _, f := range report.Results.Failed {
+		found[f.Check+" "+f.Resource[strings.LastIndex(f.Resource, ".")+1:]] = f.Name
+	}
+	argue(t, "checkov", found, argued)
 }
 
 // ReadYAML11 reads a YAML template by the rules of YAML 1.1, as CloudFormation does: in
@@ -148,18 +231,23 @@ func ReadYAML11(t *testing.T, file string) (content any) {
 // linter returns the folder with cfn-lint and its packages.
 func linter(t *testing.T) string {
 	t.Helper()
-	return fetch(t, cfnLint(), "cfn-lint", []string{"requirements.txt"}, func(ctx context.Context, folder string) error {
-		requirements, err := filepath.Abs(filepath.Join(toolsFolder, "requirements.txt"))
+	return pip(t, cfnLint(), "cfn-lint", "requirements.txt")
+}
+
+// pip returns a folder with the Python packages of a requirements file of tools/infra, in its folder packages.
+func pip(t *testing.T, c checker, kind, file string, options ...string) string {
+	t.Helper()
+	return fetch(t, c, kind, []string{file}, func(ctx context.Context, folder string) error {
+		requirements, err := filepath.Abs(filepath.Join(toolsFolder, file))
 		if err != nil {
 			return err
 		}
-		return command(ctx, folder, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", "packages", "-r", requirements)
+		return command(ctx, folder, "python3", append([]string{"-m", "pip", "install", "--quiet", "--no-deps", "--target", "packages", "-r", requirements}, options...)...)
 	})
 }
 
-// Guard runs cfn-guard with AWS Control Tower's rules on the template. The parameter
-// argued has the reason for each rule that the template does not follow. The test also
-// fails if argued has a reason for a rule that the template follows.
+// Guard runs cfn-guard with AWS Control Tower's rules on the template. argued is as for
+// argue, by rule.
 func Guard(t *testing.T, template Template, argued map[string]string) {
 	t.Helper()
 	arch, ok := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
@@ -191,28 +279,19 @@ func Guard(t *testing.T, template Template, argued map[string]string) {
 	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
 		t.Fatalf("cfn-guard: %v, %v\n%s", runErr, err, stderr.Bytes())
 	}
-	found := map[string]bool{}
+	found := map[string]string{}
 	passed := 0
 	for _, r := range report {
 		passed += len(r.Compliant)
 		for _, rule := range r.NotCompliant {
-			found[rule.Rule.Name] = true
+			found[rule.Rule.Name] = "the template does not follow the rule"
 		}
 	}
 	if passed == 0 {
 		t.Error("cfn-guard: no rule applied to the template")
 	}
-	for rule := range found {
-		if argued[rule] == "" {
-			t.Errorf("cfn-guard: the template does not follow %s, and the test gives no reason", rule)
-		}
-	}
-	for rule := range argued {
-		if !found[rule] {
-			t.Errorf("cfn-guard: the template follows %s: remove the reason", rule)
-		}
-	}
-	t.Logf("cfn-guard: %d rules followed, %d suppressed with a reason", passed, len(found))
+	argue(t, "cfn-guard", found, argued)
+	t.Logf("cfn-guard: %d rules followed", passed)
 }
 
 // CDK runs the CDK's CLI in the root of the repository, as a vendor does, and returns

@@ -200,6 +200,14 @@ func TestWhoMayDoWhat(t *testing.T) {
 			{"ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/cluster/runner", "the runner is replaced"},
 			{"ecs:DeleteCluster", s.ARN("Cluster"), "the runner is removed"},
 			{"ecs:ExecuteCommand", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1", "a shell is opened in the runner"},
+			{"ecs:RunTask", steps + ":1", "a tool starts a step without a job"},
+			{"ecs:StopTask", task, "a tool stops another job's task"},
+			{"ecs:TagResource", task, "a tool makes its own task look like another attempt's"},
+			{"iam:PassRole", own + "provisionsteprole", "a task of the tool gets the role of another operation's steps"},
+			{"iam:PassRole", own + "executionrole", "a task of the tool reads the customer's secrets at its start"},
+			{"ssm:DeleteParameter", mode, "the customer's mode is removed"},
+			{"logs:PutSubscriptionFilter", strings.TrimSuffix(s.ARN("RunnerLog"), ":*"), "the runner's log is copied elsewhere"},
+			{"logs:PutRetentionPolicy", strings.TrimSuffix(s.ARN("RunnerLog"), ":*"), "the runner's log expires after a day"},
 			{"logs:DeleteLogGroup", strings.TrimSuffix(s.ARN("RunnerLog"), ":*"), "the runner's log is deleted"},
 			{"cloudformation:UpdateStack", "arn:aws:cloudformation:eu-central-1:111122223333:stack/fairlead/0", "the stack itself is changed"},
 			{"cloudformation:DeleteStack", "arn:aws:cloudformation:eu-central-1:111122223333:stack/fairlead/0", "the stack itself is removed"},
@@ -231,6 +239,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"", "iam:PutRolePolicy", own + "deployrole", under, false, "the app itself widens an operation"},
 		{"", "sts:AssumeRole", own + "deployrole", nil, false, "the app itself assumes an operation's role"},
 		{"", "s3:PutObject", bucket + "/providers/x.zip", nil, false, "the app itself writes to the mirror"},
+		{"", "ssm:PutParameter", mode, nil, false, "the app itself enables a runner that the customer paused"},
+		{"", "ecs:RunTask", steps + ":1", inCluster, false, "the app itself starts a step"},
 		{"", "s3:GetObject", "arn:aws:s3:::app-data/x", nil, true, "the app reads its own bucket"},
 	}
 	for _, r := range stolen {

@@ -89,11 +89,13 @@ var (
 // copies lists the types of copies of data. The ARN of a volume's snapshot has no account.
 var copies = []string{"arn:*:ec2:*::snapshot/*", "arn:*:rds:*:*:snapshot:*", "arn:*:rds:*:*:cluster-snapshot:*"}
 
-// othersData lists actions that take over or reveal others' images, keys and logs. Other
+// othersData lists actions that take over or reveal others' images, keys and logs. IAM compares no tag of a log stream, so
+// GetLogEvents is denied on each: an app reads its own log with FilterLogEvents. Names are
+// cut short because a boundary has few characters. Other
 // actions on these types, such as pulling an image or writing a log, need no tag, because
 // AWS's own services make such resources.
-var othersData = []string{"ecr:BatchDelete*", "ecr:DeleteRepository*", "ecr:PutImage", "ecr:SetRepositoryPolicy", "kms:DisableKey", "kms:PutKeyPolicy", "kms:ScheduleKeyDeletion",
-	"logs:DeleteLogGroup", "logs:FilterLogEvents", "logs:PutSubscriptionFilter", "logs:Start*"}
+var othersData = []string{"ecr:BatchDelete*", "ecr:DeleteRepo*", "ecr:PutImage", "ecr:SetRepo*", "kms:DisableKey", "kms:PutKeyPolicy", "kms:ScheduleKey*",
+	"logs:CreateExp*", "logs:DeleteLogGroup", "logs:FilterLog*", "logs:GetLog*", "logs:PutAcc*", "logs:PutSub*", "logs:Start*"}
 
 // fleetCommands lists actions that run commands on machines which a request names by a
 // target, such as a tag. IAM does not compare the machines' tags then.

@@ -40,7 +40,7 @@ func analyzer(t *testing.T) string {
 func TestUnitIsValid(t *testing.T) {
 	analyze := analyzer(t)
 	program := filepath.Join(t.TempDir(), "fairlead-runner")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	installed := filepath.Join(t.TempDir(), unit)
@@ -103,5 +103,17 @@ func TestVariablesAreDeclared(t *testing.T) {
 		if !declared[name] {
 			t.Errorf("nothing declares %s", name)
 		}
+	}
+}
+
+// Jobs run as the unit's user. If this user could read the program, Linux would let a job read the environment of a step
+// that starts, with its launch token, until the step protects itself.
+func TestToolsCannotReadTheInstalledProgram(t *testing.T) {
+	modes := regexp.MustCompile(`(?m)^install (.*\bfairlead-runner\b.*) /usr/local/bin/`).FindAllStringSubmatch(read(t, "../../docs/vendor/runner-kinds.md"), -1)
+	if len(modes) != 1 || modes[0][1] != "-m 711 fairlead-runner" {
+		t.Errorf("the page installs the program with %q, want one installation by root with the mode 711", modes)
+	}
+	if text := read(t, unit); !strings.Contains(text, "\nExecStart=/usr/local/bin/fairlead-runner agent\n") || !strings.Contains(text, "\nUser=fairlead-runner\n") {
+		t.Error("the unit does not start this program as a user of its own")
 	}
 }

@@ -159,7 +159,7 @@ func TestUnknownRequestIsRefused(t *testing.T) {
 			t.Errorf("%s %s needs %v, %v, want an error", r.service, r.what, calls, err)
 		}
 	}
-	if _, err := g.Handler("LAMBDA", nil); err == nil {
+	if _, err := g.Handler("ATHENA", nil); err == nil {
 		t.Error("a service whose requests are not known is served")
 	}
 }

@@ -464,8 +464,7 @@ func tagged(params map[string]any) (types []string) {
 // requestTags returns the tags in a request.
 func requestTags(prefix string, params map[string]any) map[string]string {
 	out := map[string]string{}
-	var read func(v any)
-	read = func(v any) {
+	read := func(v any) {
 		switch v := v.(type) {
 		case map[string]any:
 			for k, value := range v {

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs"
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/program"
@@ -62,6 +63,8 @@ func TestReplacedAgentTouchesNoTask(t *testing.T) {
 			job := s.Queue(applySpec("apply", "http", ref, plan))
 			s.UntilLog(job, "working")
 			a.kill()
+			// An open poll of the killed agent could still take the next job.
+			s.Until("no claim is open", func() bool { return s.Open(wire.ClaimJob) == 0 })
 			data := a.Data
 			if !sameDisk {
 				data = ""

@@ -143,6 +143,11 @@ func newVendor(t *testing.T) *vendor {
 			r.Header.Set("Authorization", keyID.ReplaceAllString(r.Header.Get("Authorization"), "Credential=test/"))
 			cfn.ServeHTTP(w, r)
 		}),
+		// The operator may not simulate policies, and gets a warning. Package deployment tests the other answers.
+		"iam.amazonaws.com": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>not authorized</Message></Error></ErrorResponse>`)
+		}),
 		"lambda." + region + ".amazonaws.com":  http.HandlerFunc(v.lambda),
 		"api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler,
 		"kms." + region + ".amazonaws.com":     a.gates["KMS"].handler,

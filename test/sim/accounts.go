@@ -224,9 +224,7 @@ func (w *world) checkBlobs() {
 	}
 	var left []string
 	for _, k := range keys {
-		// A person's read of a large answer leaves parts until the second collection after it, and
-		// people read until the end of a run.
-		if !wanted[k] && !strings.HasPrefix(k, "staged/people/") {
+		if !wanted[k] {
 			left = append(left, k)
 		}
 	}

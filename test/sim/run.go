@@ -169,7 +169,7 @@ func (w *world) live(persons []*person) {
 	for _, h := range persons {
 		w.heal(h)
 	}
-	w.windDown()
+	w.windDown(persons)
 	w.accounts()
 }
 
@@ -240,8 +240,12 @@ func (w *world) repair(persons []*person) {
 	}
 }
 
-// windDown waits for messages that are in transit.
-func (w *world) windDown() {
+// windDown ends the people, whose reads of large answers leave parts until the second collection,
+// and waits for messages that are in transit.
+func (w *world) windDown(persons []*person) {
+	for _, h := range slices.Concat(persons, w.seconds) {
+		h.p.kill()
+	}
 	w.nap(2*collectEvery + time.Minute) // delayed and hidden wake-ups are delivered in this time; no queued job is left for them
 }
 

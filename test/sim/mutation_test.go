@@ -45,7 +45,7 @@ type find struct {
 // seeds. The number of the day (shortrun.Day) selects them. In N days, where N is the number of
 // quick mistakes, each quick mistake is planted shortCount times.
 const (
-	shortCount = 2
+	shortCount = 3
 	quickSeeds = 150
 )
 

@@ -57,7 +57,7 @@ bin/staticcheck: FORCE
 	@$(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
 # Packages that use goroutines run with the race detector. Tests use small sizes: 100
-# seeds of the simulator, streams of 4 MiB, and, selected by the day of the year, two
+# seeds of the simulator, streams of 4 MiB, and, selected by the day of the year, three
 # planted mistakes and one of several similar cases (tools/shortrun). Tests use only the
 # pinned OpenTofu, and none from PATH. tools/testrun has the rules. With STRICT=1 a
 # skipped test that tools/testrun does not list is a failure.

@@ -4,7 +4,7 @@
 // the slowest packages and every skipped test.
 //
 // Without flags it runs everything, which takes an hour on two cores. With -short the
-// tests use small sizes: 100 seeds of the simulator, two planted mistakes, streams of
+// tests use small sizes: 100 seeds of the simulator, three planted mistakes, streams of
 // 4 MiB, and one of several similar cases. With -strict a skipped test fails the run
 // unless skips.go lists it with a reason.
 package main

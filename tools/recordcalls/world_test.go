@@ -71,7 +71,7 @@ func TestRequestsBecomeCalls(t *testing.T) {
 	}
 }
 
-// A request that the recorder cannot place is no call that is left out.
+// The recorder fails at a request that it cannot map to an action. It leaves no call out.
 func TestUnknownRequestIsAnError(t *testing.T) {
 	w := newTestWorld(t)
 	for want, q := range map[string]request{

@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
-	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -64,28 +63,16 @@ func TestDirectLaunchDeploysWithoutARunner(t *testing.T) {
 	}
 }
 
-// deployDirect deploys the control plane with direct launch, and serves Lambda's API to it.
+// deployDirect deploys the control plane with direct launch.
 func deployDirect(t *testing.T) *world {
 	t.Helper()
-	tofu := os.Getenv("FAIRLEAD_TOFU")
-	if tofu == "" {
-		t.Skip("FAIRLEAD_TOFU is not set; make test-aws sets it to an OpenTofu")
-	}
 	parameters := released()
 	parameters["DirectLaunch"] = "sha256:" + strings.Repeat("2", 64)
-	a := deploy(t, releasedTemplate(t, parameters))
-	lambda, err := a.guard.Handler("LAMBDA", http.HandlerFunc(a.serveInvocation))
-	a.ok("guard Lambda", err)
-	w := connect(t, a, map[string]http.Handler{"lambda." + region + ".amazonaws.com": lambda})
+	w := deployWith(t, parameters)
 	// The image has OpenTofu on its path.
 	folder := t.TempDir()
-	a.ok("make the image's folder of programs", os.Symlink(tofu, filepath.Join(folder, "tofu")))
+	w.ok("make the image's folder of programs", os.Symlink(os.Getenv("FAIRLEAD_TOFU"), filepath.Join(folder, "tofu")))
 	w.tasks.Environ = append(w.tasks.Environ, "PATH="+folder+":"+os.Getenv("PATH"))
-	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
-	w.ok("ask for a token", err)
-	var operator plane.Operator
-	w.ok("read the answer", json.Unmarshal(answer, &operator))
-	w.token = operator.Token
 	return w
 }
 

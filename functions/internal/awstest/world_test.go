@@ -50,11 +50,17 @@ func skipIfShort(t *testing.T) {
 // deployWorld deploys the control plane's stack, connects it and gets a token.
 func deployWorld(t testing.TB) *world {
 	t.Helper()
+	return deployWith(t, released())
+}
+
+// deployWith is deployWorld with these parameters of the stack.
+func deployWith(t testing.TB, parameters map[string]string) *world {
+	t.Helper()
 	tofu := os.Getenv("FAIRLEAD_TOFU")
 	if tofu == "" {
 		t.Skip("FAIRLEAD_TOFU is not set; make test-aws sets it to an OpenTofu")
 	}
-	w := connect(t, deploy(t, releasedTemplate(t, released())), nil)
+	w := connect(t, deploy(t, releasedTemplate(t, parameters)), nil)
 	// A caller who may invoke the function gets the control plane's first token.
 	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
 	w.ok("ask for a token", err)
@@ -74,6 +80,9 @@ func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	served := map[string]http.Handler{planeHost: w.front(), apiHost: w.front(), stsHost: w.guard.STS(), registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"ssm." + region + ".amazonaws.com": w.gates["SSM"].handler, "*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
+	lambda, err := w.guard.Handler("LAMBDA", http.HandlerFunc(w.serveInvocation))
+	w.ok("guard Lambda", err)
+	served["lambda."+region+".amazonaws.com"] = lambda
 	maps.Copy(served, others)
 	tasks, err := w.guard.Handler("ECS", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.tasks.ServeHTTP(rw, r) }))
 	w.ok("guard ECS", err)

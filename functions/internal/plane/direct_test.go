@@ -3,7 +3,6 @@ package plane_test
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,13 +12,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/config"
-	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
@@ -53,12 +49,7 @@ func TestRunnerWorksFromItsOwnQueue(t *testing.T) {
 func worksFromItsOwnQueue(t *testing.T, inStack bool) {
 	c := newCloud(t)
 	ctx := t.Context()
-	r := plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey}
-	first := must(plane.Control(ctx, c.config("DYNAMODB"), r, slog.New(slog.DiscardHandler)))(t)
-	token := identity.NewToken(identity.PrefixAPI)
-	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
-		t.Fatal(err)
-	}
+	_, token := c.admin()
 	cfg := c.controlAPI()
 	stream := "s-" + c.table
 	c.kinesis("CreateStream", map[string]any{"StreamName": stream, "ShardCount": 1}, nil) // in place of Lambda, to which the install's log group is subscribed

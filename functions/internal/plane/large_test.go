@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,12 +19,10 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/identity"
 )
 
 // stepOf is a step of a test: its client has the lease token, as that of a real step.
@@ -81,12 +78,7 @@ func stateOfSize(serial, n int) []byte {
 func TestLargeBodiesPassThroughTheFunctions(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
-	first := must(plane.Control(ctx, c.config("DYNAMODB"), plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey},
-		slog.New(slog.DiscardHandler)))(t)
-	token := identity.NewToken(identity.PrefixAPI)
-	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
-		t.Fatal(err)
-	}
+	_, token := c.admin()
 	cfg := c.controlAPI()
 	stream := "s-" + c.table
 	c.kinesis("CreateStream", map[string]any{"StreamName": stream, "ShardCount": 1}, nil) // in place of Lambda, to which the install's log group is subscribed

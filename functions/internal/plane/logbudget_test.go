@@ -9,18 +9,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/identity"
 )
 
 // A job writes to its log group without end. The index cuts its log at the budget of its runner. The Runner API then answers
@@ -29,12 +26,7 @@ import (
 func TestNoisyRunnersLogIsCutOnAWS(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
-	first := must(plane.Control(ctx, c.config("DYNAMODB"), plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey},
-		slog.New(slog.DiscardHandler)))(t)
-	token := identity.NewToken(identity.PrefixAPI)
-	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
-		t.Fatal(err)
-	}
+	first, token := c.admin()
 	app, problems := appspec.Parse("app.yaml", []byte(shop))
 	if problems != nil {
 		t.Fatal(problems)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,13 +20,11 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
@@ -102,12 +99,7 @@ func TestLogsAreCopiedFromCloudWatch(t *testing.T) {
 	ctx := t.Context()
 	stream := "s-" + c.table
 	c.kinesis("CreateStream", map[string]any{"StreamName": stream, "ShardCount": 1}, nil)
-	first := must(plane.Control(ctx, c.config("DYNAMODB"), plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey},
-		slog.New(slog.DiscardHandler)))(t)
-	token := identity.NewToken(identity.PrefixAPI)
-	if err := first.RegisterToken(ctx, fairlead.DefaultOrg, "admin", token); err != nil {
-		t.Fatal(err)
-	}
+	first, token := c.admin()
 	app, problems := appspec.Parse("app.yaml", []byte(shop))
 	if problems != nil {
 		t.Fatal(problems)

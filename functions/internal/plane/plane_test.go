@@ -39,6 +39,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbridge"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
 	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
@@ -132,6 +133,18 @@ func newCloud(t testing.TB) *cloud {
 	must(eb.PutRule(t.Context(), &awseb.PutRuleInput{Name: aws.String("all"), EventBusName: &c.bus, EventPattern: aws.String(`{"source":["fairlead"]}`), State: ebtypes.RuleStateEnabled}))(t)
 	must(eb.PutTargets(t.Context(), &awseb.PutTargetsInput{Rule: aws.String("all"), EventBusName: &c.bus, Targets: []ebtypes.Target{{Id: aws.String("q"), Arn: &arn}}}))(t)
 	return c
+}
+
+// admin returns the use cases of the control plane, and the token of its first user.
+func (c *cloud) admin() (*control.Control, string) {
+	c.t.Helper()
+	first := must(plane.Control(c.t.Context(), c.config("DYNAMODB"), plane.Resources{Table: c.table, LogTable: c.logTable, Blobs: c.bucket, QueuePrefix: c.prefix, SealKey: c.sealKey},
+		slog.New(slog.DiscardHandler)))(c.t)
+	token := identity.NewToken(identity.PrefixAPI)
+	if err := first.RegisterToken(c.t.Context(), fairlead.DefaultOrg, "admin", token); err != nil {
+		c.t.Fatal(err)
+	}
+	return first, token
 }
 
 // environ returns the environment of a function: the variables of the infrastructure and of Lambda.

@@ -267,7 +267,7 @@ func problemsOf(err error) runnerspec.Problems {
 	return ps
 }
 
-// The agent of a direct runner is inside the control plane. If the control plane has no
+// The agent of a direct runner is beside the control plane. If the control plane has no
 // such agent, the runner has a warning. Otherwise its jobs would wait, and no error would
 // show the reason.
 func TestUnservedRunnerHasWarning(t *testing.T) {
@@ -285,7 +285,7 @@ func TestUnservedRunnerHasWarning(t *testing.T) {
 			t.Fatal(err)
 		}
 		for when, warnings := range map[string][]string{"created": made.Warnings, "changed": changed.Warnings} {
-			if warned := strings.Contains(strings.Join(warnings, "\n"), "no agent inside this control plane serves such a runner"); warned == served {
+			if warned := strings.Contains(strings.Join(warnings, "\n"), "no agent beside this control plane serves such a runner"); warned == served {
 				t.Errorf("served: %t; %s: the warnings are %q", served, when, warnings)
 			}
 		}

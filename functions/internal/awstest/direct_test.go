@@ -46,7 +46,9 @@ func TestDirectLaunchDeploysWithoutARunner(t *testing.T) {
 	stop := w.startTask(w.resolver, "DirectAgentsTask")
 	w.cli("app", "apply", "examples/shop")
 	for name, file := range map[string]string{"pods": w.clusterOfPods(), "tasks": w.clusterOfTasks()} {
-		if out := w.cli("runner", "create", name, "--file", file); strings.Contains(string(out), "no agent") {
+		out, err := w.command(t.Context(), "runner", "create", name, "--file", file).CombinedOutput()
+		w.ok("create the runner "+name, err)
+		if strings.Contains(string(out), "so its jobs wait") {
 			t.Errorf("the control plane warns of a runner that direct launch serves:\n%s", out)
 		}
 		w.cli("install", "create", name, "--app", "shop", "--runner", name, "--input-file", "examples/shop/demo.inputs.yaml")

@@ -49,7 +49,7 @@ type Deps struct {
 	// Artifacts is an external artifact registry; nil: the control plane's own
 	// registry.
 	Artifacts Artifacts
-	// Direct reports that agents inside this control plane serve direct runners.
+	// Direct reports that agents beside this control plane serve direct runners.
 	Direct bool
 	// Partition is the AWS partition of this control plane, such as "aws"; "": it is not
 	// on AWS. A customer's stack in another partition cannot read its image and template.

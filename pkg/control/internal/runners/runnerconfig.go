@@ -95,7 +95,7 @@ func (f *Fleet) unserved(spec *runnerspec.Spec) []string {
 	if f.Direct || !spec.Direct() {
 		return nil
 	}
-	return []string{"no agent inside this control plane serves such a runner, so its jobs wait. Use a server that is built with `-tags clusters`; " +
+	return []string{"no agent beside this control plane serves such a runner, so its jobs wait. Use a server that is built with `-tags clusters`, or on AWS `make deploy DIRECT_LAUNCH=on`; " +
 		"or remove the settings by which the control plane reaches it, and install an agent there."}
 }
 

@@ -390,7 +390,7 @@ func (s *server) jobRoutes(c *control.Control) {
 		Offset int64 `query:"offset" minimum:"0"`
 	}
 	register(s, op{Route: wire.ReadJobLog, auth: apiToken, tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more",
-		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeLogNotFound}},
+		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeLogExpired, fairlead.CodeLogNotFound}},
 		func(ctx context.Context, in *log) (*body[wire.LogChunk], error) {
 			k, err := c.ReadLog(ctx, callerOf(ctx).org, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.wait())
 			if k.Data == nil {

@@ -88,6 +88,7 @@ const (
 	CodeLogFenced              Code = "log-fenced"
 	CodeLogCut                 Code = "log-cut"
 	CodeLogFull                Code = "log-full"
+	CodeLogExpired             Code = "log-expired"
 	CodeLogNotFound            Code = "log-not-found"
 	CodeLogOffset              Code = "log-offset"
 	CodeMalformedRequest       Code = "malformed-request"

@@ -62,6 +62,9 @@ var (
 	// ErrMoved reports that the operation needs a byte that is stored elsewhere (see Mover). A chunk that is returned
 	// with ErrMoved holds the stream's Info.
 	ErrMoved = errors.New("the bytes of this log are kept elsewhere")
+	// ErrExpired reports that the stream has ended and its log no longer has the bytes, which no archive has either. The
+	// archive can still take them from another copy (see package archive).
+	ErrExpired = errors.New("the bytes of this log were removed before they were archived")
 )
 
 // OffsetError reports that an append would leave a gap. The writer continues at Want.

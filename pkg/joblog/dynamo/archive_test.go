@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
@@ -186,7 +183,12 @@ func TestExpiredLogIsArchivedFromItsRecord(t *testing.T) {
 			if err := l.End(t.Context(), s, false); err != nil {
 				t.Fatal(err)
 			}
-			expire(t, cfg, table, test.job)
+			if n, err := dynamotest.ExpireLog(t.Context(), cfg, table, test.job); err != nil || n == 0 {
+				t.Fatalf("%d pieces removed, %v", n, err)
+			}
+			if _, err := l.Read(t.Context(), s, 0, 1); !errors.Is(err, joblog.ErrExpired) {
+				t.Errorf("read before the archive has it: %v", err)
+			}
 			var record archive.Record
 			if test.record != nil {
 				r := joblogtest.MemoryTransport()
@@ -207,21 +209,5 @@ func TestExpiredLogIsArchivedFromItsRecord(t *testing.T) {
 				t.Errorf("archived %+v, %v; read %q of %+v, %v", kept, err, c.Data, c.Info, rerr)
 			}
 		})
-	}
-}
-
-// expire removes the pieces of a job's logs, as DynamoDB does after their time to live.
-func expire(t *testing.T, cfg aws.Config, table, job string) {
-	t.Helper()
-	client := dynamodb.NewFromConfig(cfg)
-	out, err := client.Query(t.Context(), &dynamodb.QueryInput{TableName: &table, KeyConditionExpression: aws.String("pk = :j AND begins_with(sk, :c)"),
-		ExpressionAttributeValues: map[string]dbtypes.AttributeValue{":j": &dbtypes.AttributeValueMemberS{Value: job}, ":c": &dbtypes.AttributeValueMemberS{Value: "c#"}}})
-	if err != nil || len(out.Items) == 0 {
-		t.Fatalf("the log of %s has %v, %v", job, out, err)
-	}
-	for _, it := range out.Items {
-		if _, err := client.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &table, Key: map[string]dbtypes.AttributeValue{"pk": it["pk"], "sk": it["sk"]}}); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -227,6 +227,10 @@ func (l *Index) chunk(ctx context.Context, st stream, offset int64, limit int) (
 			if now.moved { // the stream was moved in the meantime
 				return joblog.Chunk{Info: now.info, Next: offset}, joblog.ErrMoved
 			}
+			if errors.Is(err, errGap) && now.info.Ended {
+				// Each append is stored whole before the end is stored, so DynamoDB removed the pieces that are missing.
+				err = joblog.ErrExpired
+			}
 			return joblog.Chunk{}, err
 		}
 		c.Next = end
@@ -402,7 +406,7 @@ func classify(ctx context.Context, op string, err error) error {
 		}
 	}
 	_, gap := errors.AsType[*joblog.OffsetError](err)
-	if gap || errors.Is(err, joblog.ErrNotFound) || errors.Is(err, joblog.ErrFenced) || errors.Is(err, joblog.ErrDiverged) || errors.Is(err, joblog.ErrFull) || errors.Is(err, joblog.ErrCut) || errors.Is(err, joblog.ErrMoved) ||
+	if gap || errors.Is(err, joblog.ErrNotFound) || errors.Is(err, joblog.ErrFenced) || errors.Is(err, joblog.ErrDiverged) || errors.Is(err, joblog.ErrFull) || errors.Is(err, joblog.ErrCut) || errors.Is(err, joblog.ErrMoved) || errors.Is(err, joblog.ErrExpired) ||
 		fairlead.KindOf(err) == fairlead.KindConflict {
 		return err
 	}

@@ -93,6 +93,23 @@ func CreateLogTable(ctx context.Context, cfg aws.Config, table string) error {
 	return expire(ctx, cfg, table, logtable.AttrExpires)
 }
 
+// ExpireLog removes the pieces of a job's logs from the table, as DynamoDB does after their time to live, and returns their
+// number. DynamoDB Local removes expired items only after minutes.
+func ExpireLog(ctx context.Context, cfg aws.Config, table, job string) (int, error) {
+	client := dynamodb.NewFromConfig(cfg)
+	out, err := client.Query(ctx, &dynamodb.QueryInput{TableName: &table, KeyConditionExpression: aws.String("pk = :j AND begins_with(sk, :c)"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":j": &types.AttributeValueMemberS{Value: job}, ":c": &types.AttributeValueMemberS{Value: "c#"}}})
+	if err != nil {
+		return 0, fmt.Errorf("list the log of %s: %w", job, err)
+	}
+	for _, it := range out.Items {
+		if _, err := client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &table, Key: map[string]types.AttributeValue{"pk": it["pk"], "sk": it["sk"]}}); err != nil {
+			return 0, fmt.Errorf("remove a piece of the log of %s: %w", job, err)
+		}
+	}
+	return len(out.Items), nil
+}
+
 // CreateCancelTable creates an empty table of cancel markers, and waits until it is usable.
 func CreateCancelTable(ctx context.Context, cfg aws.Config, table string) error {
 	return create(ctx, cfg, &dynamodb.CreateTableInput{

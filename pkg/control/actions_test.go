@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
@@ -105,6 +106,27 @@ func TestVersionWaitsForWhatTheStackGrants(t *testing.T) {
 		s.work()
 		state("the stack grants all", waits, deployment.Succeeded)
 		state("the stack grants all", behind, deployment.Succeeded)
+
+		granted := []string{"s3:*", "sqs:*", "bedrock:*"}
+		reportDeploy := func(actions ...string) {
+			t.Helper()
+			w := firstReport(v)
+			w.Report.AppActions, w.Report.OperationActions = granted, map[string][]string{awsaction.Deploy: actions}
+			var err error
+			if s.session, err = s.open(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reportDeploy("s3:*", "sqs:*")
+		waits = s.deploy("acme", auto, "one operation")
+		s.work()
+		state("one operation lacks an action that the others have", waits, deployment.Queued)
+		kinds, text = s.situation(waits)
+		s.expectSituation("one operation lacks an action", kinds, text, []diagnosis.Kind{diagnosis.NotGranted},
+			"the stack of install acme does not grant: bedrock:* for deploy.", "starts by itself")
+		reportDeploy(granted...)
+		s.work()
+		state("the operation has all", waits, deployment.Succeeded)
 
 		report("s3:*")
 		waits = s.deploy("acme", auto, "again")

@@ -175,7 +175,7 @@ func Checkov(t *testing.T, template Template, argued map[string]string) {
 	if testing.Short() {
 		t.Skip("checkov takes 10 s of CPU for a template: make test-all runs it")
 	}
-	folder := pip(t, checkov(), "checkov", "checkov.txt", "--require-hashes")
+	folder := pip(t, checkov(), "checkov", "checkov.txt")
 	program := filepath.Join(folder, "packages", "bin", "checkov")
 	cmd := exec.CommandContext(t.Context(), "python3", program, "--file", template.File, "--framework", "cloudformation", "--quiet", "--compact", "--output", "json",
 		"--skip-download", "--skip-results-upload")
@@ -234,15 +234,16 @@ func linter(t *testing.T) string {
 	return pip(t, cfnLint(), "cfn-lint", "requirements.txt")
 }
 
-// pip returns a folder with the Python packages of a requirements file of tools/infra, in its folder packages.
-func pip(t *testing.T, c checker, kind, file string, options ...string) string {
+// pip returns a folder with the Python packages of a requirements file of tools/infra, in its folder packages. The file
+// has a hash of each package.
+func pip(t *testing.T, c checker, kind, file string) string {
 	t.Helper()
 	return fetch(t, c, kind, []string{file}, func(ctx context.Context, folder string) error {
 		requirements, err := filepath.Abs(filepath.Join(toolsFolder, file))
 		if err != nil {
 			return err
 		}
-		return command(ctx, folder, "python3", append([]string{"-m", "pip", "install", "--quiet", "--no-deps", "--target", "packages", "-r", requirements}, options...)...)
+		return command(ctx, folder, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", "packages", "-r", requirements)
 	})
 }
 

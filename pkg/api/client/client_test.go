@@ -121,6 +121,17 @@ func TestRequestHasTokenAndHeaders(t *testing.T) {
 	}
 }
 
+// A report has a limit of bytes, and a tool's text has many of these characters.
+func TestRequestDoesNotEscapeHTML(t *testing.T) {
+	s := serve(t, status(http.StatusNoContent))
+	if err := s.client(t).Finish(t.Context(), "job_1", wire.FinishRequest{Outcome: "failed", Message: "<a> & <b>"}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(s.bodies[0], `"<a> & <b>"`) {
+		t.Errorf("the body is %s", s.bodies[0])
+	}
+}
+
 func TestRetryKeepsKeyAndBody(t *testing.T) {
 	s := serve(t, cut, status(http.StatusServiceUnavailable), cutInside, answer(wire.Install{Name: "acme"}))
 	c := s.client(t)

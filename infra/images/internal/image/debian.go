@@ -39,8 +39,11 @@ var wanted = []string{"dash", "bash", "coreutils", "grep", "sed", "findutils", "
 // its manual pages, and for scripts that Debian runs at an installation.
 var unneeded = []string{"perl", "liberror-perl", "git-man", "debianutils", "base-files", "install-info", "debconf", "debconf-2.0"}
 
-// archives serve Debian's packages. The snapshot also has those that the archive has replaced.
-var archives = []string{"https://deb.debian.org/debian/", "https://deb.debian.org/debian-security/", "https://snapshot.debian.org/archive/debian/" + snapshot, "https://snapshot.debian.org/archive/debian-security/" + snapshot}
+// archives returns the addresses that serve Debian's packages, in the order of their use. The snapshot also has those that
+// the archive has replaced.
+func archives() []string {
+	return []string{"https://deb.debian.org/debian/", "https://deb.debian.org/debian-security/", "https://snapshot.debian.org/archive/debian/" + snapshot, "https://snapshot.debian.org/archive/debian-security/" + snapshot}
+}
 
 const (
 	suite    = "trixie"
@@ -111,7 +114,7 @@ func Shell(ctx context.Context, arch, cache string) (Layer, error) {
 			continue
 		}
 		n++
-		b, err := fetch(ctx, cache, f[1], f[2])
+		b, err := fetch(ctx, archives(), cache, f[1], f[2])
 		if err != nil {
 			return l, err
 		}
@@ -126,8 +129,8 @@ func Shell(ctx context.Context, arch, cache string) (Layer, error) {
 	return l, nil
 }
 
-// fetch returns a package, from the cache or from the first archive that has it.
-func fetch(ctx context.Context, cache, name, sum string) ([]byte, error) {
+// fetch returns a package, from the cache or from the first archive that has it with the digest sum.
+func fetch(ctx context.Context, archives []string, cache, name, sum string) ([]byte, error) {
 	file := filepath.Join(cache, sum)
 	right := func(b []byte) bool {
 		got := sha256.Sum256(b)

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -44,22 +47,26 @@ type account struct {
 	did       []string
 	synths    [][]string // arguments of each "cdk synth"
 	root      string
-	values    map[string]string // of the stack's parameters, which a deployment without them keeps
-	deployed  [][]string        // parameters of each "cdk deploy"
-	quota     int               // Lambda's concurrent executions; 0: 1,000
-	bootstrap string            // version of the CDK's bootstrap stack; "": 30
-	restored  string            // DynamoDB's description of the restored table
-	role      bool              // the caller is a session of a role with a path, not a user
-	forbids   []string          // actions that the organization's service control policies forbid; nil: there is no organization
-	mute      bool              // the caller may not simulate policies
-	tags      []string          // of the images that the registry was asked for
-	simulated []string          // the actions that were simulated
+	values    map[string]string            // of the stack's parameters, which a deployment without them keeps
+	deployed  [][]string                   // parameters of each "cdk deploy"
+	quota     int                          // Lambda's concurrent executions; 0: 1,000
+	bootstrap string                       // version of the CDK's bootstrap stack; "": 30
+	restored  string                       // DynamoDB's description of the restored table
+	role      bool                         // the caller is a session of a role with a path, not a user
+	forbids   []string                     // actions that the organization's service control policies forbid; nil: there is no organization
+	mute      bool                         // the caller may not simulate policies
+	tags      []string                     // of the images that the registry was asked for
+	public    map[string]ed25519.PublicKey // of each KMS key that the caller may read, by ARN
+	simulated []string                     // the actions that were simulated
 }
 
 func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".DescribeTable"):
 		fmt.Fprint(w, a.restored)
+		return
+	case strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".GetPublicKey"):
+		a.publicKey(w, r)
 		return
 	case r.Header.Get("X-Amz-Target") != "": // ECR
 		login := base64.StdEncoding.EncodeToString([]byte("AWS:password"))
@@ -86,7 +93,8 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case action == "DescribeStacks" && a.status != "":
 		outputs := map[string]string{}
 		if !strings.HasPrefix(a.status, "ROLLBACK") {
-			outputs = map[string]string{"TemplateBucket": "templates", "RunnerRepository": "registry.example/runner", "URL": atURL}
+			outputs = map[string]string{"TemplateBucket": "templates", "RunnerRepository": "registry.example/runner", "URL": atURL,
+				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2)}
 		}
 		a.describe(w, name, a.status, outputs, a.values)
 	case action == "DescribeStacks":
@@ -100,6 +108,31 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.t.Errorf("unexpected request to AWS: %s of %q", action, name)
 		w.WriteHeader(http.StatusBadRequest)
 	}
+}
+
+func keyARN(n int) string {
+	return fmt.Sprintf("arn:aws:kms:eu-central-1:111122223333:key/mrk-%032x", n)
+}
+
+// publicKey answers as KMS does: with the public key, or that the key does not exist or may not be read.
+func (a *account) publicKey(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		KeyID string `json:"KeyId"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		a.t.Errorf("a request for a public key: %v", err)
+	}
+	key, ok := a.public[asked.KeyID]
+	if !ok {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"__type":"NotFoundException","message":"the key does not exist"}`)
+		return
+	}
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		a.t.Error(err)
+	}
+	fmt.Fprintf(w, `{"KeyId":%q,"PublicKey":%q}`, asked.KeyID, base64.StdEncoding.EncodeToString(der))
 }
 
 // simulate answers as the API reference of IAM describes: a result for each action, in pages. The caller's own policies allow
@@ -332,6 +365,40 @@ func TestSigningKeyIsKept(t *testing.T) {
 	d.SignsWith, a.did = "Third", nil
 	if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
 		t.Errorf("a key that does not exist is accepted: %v, %q", err, a.did)
+	}
+}
+
+// The build runner pins both signing keys. A deployment that cannot read the spare key goes on with a warning; without the key
+// that signs it stops, because the build runner would refuse each job.
+func TestBuildRunnerPinsBothKeys(t *testing.T) {
+	signs, _, errSigns := ed25519.GenerateKey(nil)
+	spare, _, errSpare := ed25519.GenerateKey(nil)
+	if err := errors.Join(errSigns, errSpare); err != nil {
+		t.Fatal(err)
+	}
+	first, second := base64.StdEncoding.EncodeToString(signs), base64.StdEncoding.EncodeToString(spare)
+	for _, row := range []struct {
+		what        string
+		public      map[string]ed25519.PublicKey
+		pins        string
+		warns, ends bool
+	}{
+		{"both keys can be read", map[string]ed25519.PublicKey{keyARN(1): signs, keyARN(2): spare}, first + "," + second, false, false},
+		{"the spare key cannot be read", map[string]ed25519.PublicKey{keyARN(1): signs}, first, true, false},
+		{"the key that signs cannot be read", map[string]ed25519.PublicKey{keyARN(2): spare}, "", false, true},
+	} {
+		a := &account{status: "CREATE_COMPLETE", public: row.public, values: map[string]string{"BuildRunner": "run_" + strings.Repeat("0", 26)}}
+		d, out := a.deployment(t)
+		err := d.Do(t.Context())
+		if (err != nil) != row.ends || a.values["BuildRunnerKeys"] != row.pins {
+			t.Errorf("%s: the build runner pins %q, want %q; error %v", row.what, a.values["BuildRunnerKeys"], row.pins, err)
+		}
+		if row.ends && (len(a.did) > 0 || !strings.Contains(err.Error(), keyARN(1))) {
+			t.Errorf("%s: the steps are %q with error %v, want none and the key's ARN", row.what, a.did, err)
+		}
+		if warned := strings.Contains(out.String(), "Warning: the build runner pins one signing key only: ") && strings.Contains(out.String(), keyARN(2)); warned != row.warns {
+			t.Errorf("%s: warned %t, want %t:\n%s", row.what, warned, row.warns, out)
+		}
 	}
 }
 

@@ -214,8 +214,8 @@ func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 			times[name] = *s
 		}
 	}
-	const fargate = "the start of a task on Fargate: no documented time was found; 30 s is assumed. None with a [warm step](../contributing/decisions/warm-steps.md)"
-	const subscription = "the delivery of a subscription: no documented time was found; some seconds are assumed"
+	const fargate = "the start of a task on Fargate: 30 to 45 s or longer is normal ([AWS re:Post](https://repost.aws/questions/QUjZAzJd27SZWxXM7MgyxOZw/how-to-speed-up-provisioning-of-ecs-fargate-task)). None with a [warm step](../contributing/decisions/warm-steps.md)"
+	const subscription = "the delivery of a subscription: AWS documents near real time, without a number; some seconds are assumed"
 	rows := []struct{ name, from, to, adds string }{
 		{"claim_to_task", "a job is claimed", "the container of its task starts", fargate},
 		{"claim_to_tool", "a job is claimed", "its tool starts; the module needs no provider", "as above"},

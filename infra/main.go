@@ -1,5 +1,6 @@
-// Command infra synthesizes Fairlead's two CloudFormation stacks: the vendor's control
-// plane, and the runner stack that customers install.
+// Command infra synthesizes Fairlead's CloudFormation stacks: the vendor's control plane,
+// and the runner stack that customers install. With the context spare=true it synthesizes
+// instead the stack that keeps copies of the control plane in another Region.
 //
 // `cdk deploy` and `make synth` run it. `make synth` needs Node but no AWS account.
 // The context in cdk.json has the settings of a deployment.
@@ -32,10 +33,6 @@ func main() {
 }
 
 func run() error {
-	template, err := publishable()
-	if err != nil {
-		return fmt.Errorf("runner stack: %w", err)
-	}
 	app := awscdk.NewApp(&awscdk.AppProps{AnalyticsReporting: jsii.Bool(false)})
 	props, err := control.FromContext(func(key string) string {
 		value, _ := app.Node().TryGetContext(jsii.String(key)).(string)
@@ -44,8 +41,20 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
+	if spare, _ := app.Node().TryGetContext(jsii.String("spare")).(string); spare == "true" {
+		// It is an app of its own. A plain `cdk deploy` deploys the only stack of its app: the control plane's.
+		if _, err := control.NewSpare(app, props); err != nil {
+			return err
+		}
+		app.Synth(nil)
+		return nil
+	}
 	if err := buildFunctions(props.Functions); err != nil {
 		return err
+	}
+	template, err := publishable()
+	if err != nil {
+		return fmt.Errorf("runner stack: %w", err)
 	}
 	if _, err := control.New(app, props); err != nil {
 		return err

@@ -67,14 +67,14 @@ var (
 		By: "pkg/blob/s3", Why: "encrypted states and plans; the bucket keeps a deleted version for a month"}
 	listBlobs = Grant{Sid: "ListBlobs", Actions: []string{"s3:ListBucket"}, On: onBlobs,
 		By: "pkg/blob/s3", Why: "distinguishes an absent blob from a forbidden one, and finds blobs that no record names"}
-	sealValues = Grant{Sid: "SealValues", Actions: []string{"kms:GenerateDataKey", "kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
+	sealValues = Grant{Sid: "SealValues", Actions: []string{"kms:GenerateDataKey", "kms:Decrypt"}, On: func(b *builder) []string { return []string{b.sealKey.arn} },
 		By: "pkg/seal/kms", Why: "a new data key for each encryption, and its decryption"}
-	deriveTokens = Grant{Sid: "DeriveTokensKey", Actions: []string{"kms:GenerateMac"}, On: func(b *builder) []string { return []string{*b.tokensKey.AttrArn()} },
+	deriveTokens = Grant{Sid: "DeriveTokensKey", Actions: []string{"kms:GenerateMac"}, On: func(b *builder) []string { return []string{b.tokensKey.arn} },
 		Conditions: func(*builder) map[string]map[string]any {
 			return map[string]map[string]any{"StringEquals": {"kms:MacAlgorithm": "HMAC_SHA_256"}}
 		},
 		By: "pkg/seal/kms", Why: "each process derives the tokens' key at its start; the key is not stored"}
-	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{*b.signingKey.AttrArn(), *b.spareKey.AttrArn()} },
+	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{b.signingKey.arn, b.spareKey.arn} },
 		By: "pkg/seal/kms", Why: "runners pin both public keys"}
 	readLog = Grant{Sid: "ReadLog", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onLogTable,
 		By: "pkg/joblog/dynamo", Why: "logs are read from their table, not from CloudWatch"}
@@ -130,7 +130,7 @@ var access = map[string][]Grant{
 		readTable,
 		{Sid: "MakeEnrolments", Actions: []string{"dynamodb:PutItem", "dynamodb:ConditionCheckItem"}, On: onTable,
 			By: "pkg/store/dynamo", Why: "each start of an agent of direct launch enrols it"},
-		{Sid: "OpenConfigurations", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
+		{Sid: "OpenConfigurations", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{b.sealKey.arn} },
 			By: "pkg/seal/kms", Why: "the credentials in the configurations of the runners"},
 	},
 	"dispatch": {
@@ -177,7 +177,7 @@ var access = map[string][]Grant{
 	"webhook": {
 		{Sid: "ReadTable", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onTable, By: "pkg/store/dynamo", Why: "webhooks and their deliveries"},
 		{Sid: "NoteAttempts", Actions: []string{"dynamodb:PutItem"}, On: onTable, By: "pkg/store/dynamo", Why: "records each attempt of a delivery"},
-		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{*b.sealKey.AttrArn()} },
+		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{b.sealKey.arn} },
 			By: "pkg/seal/kms", Why: "the secret that signs a webhook's requests"},
 		{Sid: "TakeEvents", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onWebhooks, By: "lambda", Why: "the event source mapping receives with the function's role"},
 		{Sid: "PauseEvents", Actions: []string{"sqs:ChangeMessageVisibility"}, On: onWebhooks, By: "pkg/queue/sqs", Why: "delays the retry of a failed attempt, longer each time"},

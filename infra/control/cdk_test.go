@@ -22,6 +22,9 @@ func TestCDKWorksInTheRoot(t *testing.T) {
 	if got := strings.TrimSpace(infratest.CDK(t, "ls", "-c", functions)); got != "fairlead-prod" {
 		t.Errorf("cdk ls prints %q", got)
 	}
+	if got := strings.TrimSpace(infratest.CDK(t, "ls", "-c", functions, "-c", "spare=true")); got != "fairlead-prod-spare" {
+		t.Errorf("cdk ls -c spare=true prints %q", got)
+	}
 	out := t.TempDir()
 	infratest.CDK(t, "synth", "--quiet", "--output", out, "-c", functions, "-c", "stage=test")
 	for _, name := range []string{"fairlead-test.template.json", "fairlead-runner.yaml"} {

@@ -15,9 +15,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
-// keys makes the five keys. Each key is for other users. For example, a role that may
-// read a bucket must not be able to sign a job.
-func (b *builder) keys() {
+// key is a KMS key of the stack. A replica in another Region has the same id, and an ARN of its own.
+type key struct{ id, arn string }
+
+// definition is how a key is made.
+type definition struct {
+	of          *key
+	id, purpose string
+	spec, usage string // "": a symmetric key that encrypts
+	policy      map[string]any
+}
+
+// definitions returns the five keys in the order of ParameterKeys. Each key is for other users. For
+// example, a role that may read a bucket must not be able to sign a job. KMS keeps a policy for
+// each replica, and these policies name the Region of the stack.
+func (b *builder) definitions() []definition {
 	account := "arn:" + b.partition + ":iam::" + b.account + ":root"
 	owner := policy.Statement{Sid: "TheAccountDecides", Principal: policy.AWS(account), Actions: []string{"kms:*"}, Resources: []string{"*"}}
 	// A principal that may use the table or a bucket may also use the key of the table
@@ -33,33 +45,43 @@ func (b *builder) keys() {
 		Conditions: map[string]map[string]any{"StringEquals": through}}
 	grant := policy.Statement{Sid: "TheTableKeepsAGrant", Principal: policy.AWS("*"), Actions: []string{"kms:CreateGrant"}, Resources: []string{"*"},
 		Conditions: map[string]map[string]any{"StringEquals": through, "Bool": {"kms:GrantIsForAWSResource": "true"}}}
-	b.dataKey = b.key("DataKey", "what the table and the buckets hold", "", "", policy.Document(owner, data, grant))
-	b.sealKey = b.key("SealKey", "sensitive values, sealed before they are stored", "", "", policy.Document(owner))
-	b.signingKey = b.key("SigningKey", "signs job specs", "ECC_NIST_EDWARDS25519", "SIGN_VERIFY", policy.Document(owner))
-	// Runners accept no key that they did not pin when they were installed. If there was one
-	// key and it was deleted, every customer would have to install again.
-	b.spareKey = b.key("SpareSigningKey", "signs job specs if the signing key is lost", "ECC_NIST_EDWARDS25519", "SIGN_VERIFY", policy.Document(owner))
-	first, spare := b.signingKey.AttrArn(), b.spareKey.AttrArn()
-	b.signs, b.idle = *b.when(ParameterSigns, spare, first).ToString(), *b.when(ParameterSigns, first, spare).ToString()
-	b.tokensKey = b.key("TokensKey", "the key of sessions' and jobs' tokens is derived from it", "HMAC_256", "GENERATE_VERIFY_MAC", policy.Document(owner))
+	return []definition{
+		{of: &b.dataKey, id: "DataKey", purpose: "what the table and the buckets hold", policy: policy.Document(owner, data, grant)},
+		{of: &b.sealKey, id: "SealKey", purpose: "sensitive values, sealed before they are stored", policy: policy.Document(owner)},
+		{of: &b.signingKey, id: "SigningKey", purpose: "signs job specs", spec: "ECC_NIST_EDWARDS25519", usage: "SIGN_VERIFY", policy: policy.Document(owner)},
+		// Runners accept no key that they did not pin when they were installed. If there was one
+		// key and it was deleted, every customer would have to install again.
+		{of: &b.spareKey, id: "SpareSigningKey", purpose: "signs job specs if the signing key is lost", spec: "ECC_NIST_EDWARDS25519", usage: "SIGN_VERIFY", policy: policy.Document(owner)},
+		{of: &b.tokensKey, id: "TokensKey", purpose: "the key of sessions' and jobs' tokens is derived from it", spec: "HMAC_256", usage: "GENERATE_VERIFY_MAC", policy: policy.Document(owner)},
+	}
 }
 
-func (b *builder) key(id, purpose, spec, usage string, document map[string]any) awskms.CfnKey {
-	props := &awskms.CfnKeyProps{Description: jsii.String(b.name + ": " + purpose), KeyPolicy: document, PendingWindowInDays: jsii.Number(30),
-		// A key cannot become multi-Region later. Without a replica in another Region, the loss of
-		// this Region would be the loss of all sealed values and of the key that runners pin.
-		MultiRegion: jsii.Bool(true)}
-	if spec == "" {
-		props.EnableKeyRotation = jsii.Bool(true)
-	} else { // KMS rotates only symmetric keys
-		props.KeySpec, props.KeyUsage = jsii.String(spec), jsii.String(usage)
+// keys makes the five keys.
+func (b *builder) keys() {
+	for _, d := range b.definitions() {
+		props := &awskms.CfnKeyProps{Description: jsii.String(b.name + ": " + d.purpose), KeyPolicy: d.policy, PendingWindowInDays: jsii.Number(30),
+			// A key cannot become multi-Region later. Without a replica in another Region, the loss of
+			// this Region would be the loss of all sealed values and of the key that runners pin.
+			MultiRegion: jsii.Bool(true)}
+		if d.spec == "" {
+			props.EnableKeyRotation = jsii.Bool(true)
+		} else { // KMS rotates only symmetric keys
+			props.KeySpec, props.KeyUsage = jsii.String(d.spec), jsii.String(d.usage)
+		}
+		k := awskms.NewCfnKey(b.stack, jsii.String(d.id), props)
+		keep(k)
+		*d.of = key{id: *k.Ref(), arn: *k.AttrArn()}
+		b.alias(d)
 	}
-	k := awskms.NewCfnKey(b.stack, jsii.String(id), props)
-	keep(k)
-	awskms.NewCfnAlias(b.stack, jsii.String(id+"Alias"), &awskms.CfnAliasProps{
-		AliasName: jsii.String("alias/" + b.name + "/" + id), TargetKeyId: k.Ref(),
+	first, spare := b.signingKey.arn, b.spareKey.arn
+	b.signs, b.idle = *b.when(ParameterSigns, spare, first).ToString(), *b.when(ParameterSigns, first, spare).ToString()
+}
+
+// alias names a key for people. The code uses no alias.
+func (b *builder) alias(d definition) {
+	awskms.NewCfnAlias(b.stack, jsii.String(d.id+"Alias"), &awskms.CfnAliasProps{
+		AliasName: jsii.String("alias/" + b.name + "/" + d.id), TargetKeyId: jsii.String(d.of.id),
 	})
-	return k
 }
 
 // makeTable makes the table with the schema of pkg/store/dynamo.
@@ -118,7 +140,7 @@ func (b *builder) keptTable(id string, props awsdynamodb.CfnTableProps, attribut
 		PointInTimeRecoveryEnabled: jsii.Bool(true), RecoveryPeriodInDays: jsii.Number(dynamo.RecoveryDays),
 	}
 	props.SseSpecification = &awsdynamodb.CfnTable_SSESpecificationProperty{
-		SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: b.dataKey.AttrArn(),
+		SseEnabled: jsii.Bool(true), SseType: jsii.String("KMS"), KmsMasterKeyId: jsii.String(b.dataKey.arn),
 	}
 	props.DeletionProtectionEnabled = jsii.Bool(!b.props.Deletable)
 	table := awsdynamodb.NewCfnTable(b.stack, jsii.String(id), &props)
@@ -179,7 +201,7 @@ func (b *builder) buckets() {
 	// Each bucket is versioned. Without this rule, an expired object would become a
 	// noncurrent version, which costs money as long as the bucket exists.
 	access.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(1)}
-	b.accessLogs = b.bucket("AccessLogs", nil, access, policy.Statement{
+	b.accessLogs = b.bucket("AccessLogs", "", access, policy.Statement{
 		Sid: "ServerAccessLogs", Principal: policy.Service("logging.s3.amazonaws.com"), Actions: []string{"s3:PutObject"},
 		Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}},
 	})
@@ -196,7 +218,7 @@ func (b *builder) buckets() {
 	staged := rule("ExpireStagedParts")
 	staged.Prefix, staged.ExpirationInDays = jsii.String("staged/"), days(1)
 	staged.NoncurrentVersionExpiration = &awss3.CfnBucket_NoncurrentVersionExpirationProperty{NoncurrentDays: days(1)}
-	b.blobs = b.bucket("Blobs", b.dataKey, blobs)
+	b.blobs = b.bucket("Blobs", b.dataKey.arn, blobs)
 	b.blobs.SetLifecycleConfiguration(&awss3.CfnBucket_LifecycleConfigurationProperty{Rules: []*awss3.CfnBucket_RuleProperty{&blobs, &staged}})
 
 	archive := rule("Expire")
@@ -205,13 +227,13 @@ func (b *builder) buckets() {
 	if b.props.ArchiveDays > 60 { // S3 bills at least 30 days of the storage class IA, so IA is cheaper only for objects that stay for 30 more days
 		archive.Transitions = []*awss3.CfnBucket_TransitionProperty{{StorageClass: jsii.String("STANDARD_IA"), TransitionInDays: days(30)}}
 	}
-	b.archive = b.bucket("LogArchive", b.dataKey, archive)
+	b.archive = b.bucket("LogArchive", b.dataKey.arn, archive)
 }
 
 // bucket makes a private, versioned, encrypted bucket that refuses requests without
-// TLS. Without a key, S3's own key encrypts it. The first bucket that the stack makes
+// TLS. key is an ARN; if it is "", S3's own key encrypts the bucket. The first bucket that the stack makes
 // stores the access logs of the other buckets.
-func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_RuleProperty, more ...policy.Statement) awss3.CfnBucket {
+func (b *builder) bucket(id, key string, rule awss3.CfnBucket_RuleProperty, more ...policy.Statement) awss3.CfnBucket {
 	props := &awss3.CfnBucketProps{
 		PublicAccessBlockConfiguration: &awss3.CfnBucket_PublicAccessBlockConfigurationProperty{
 			BlockPublicAcls: jsii.Bool(true), BlockPublicPolicy: jsii.Bool(true), IgnorePublicAcls: jsii.Bool(true), RestrictPublicBuckets: jsii.Bool(true),
@@ -223,8 +245,8 @@ func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_Rule
 		LifecycleConfiguration:  &awss3.CfnBucket_LifecycleConfigurationProperty{Rules: []*awss3.CfnBucket_RuleProperty{&rule}},
 	}
 	encryption := &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("AES256")}
-	if key != nil {
-		encryption = &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: key.AttrArn()}
+	if key != "" {
+		encryption = &awss3.CfnBucket_ServerSideEncryptionByDefaultProperty{SseAlgorithm: jsii.String("aws:kms"), KmsMasterKeyId: &key}
 	}
 	if b.accessLogs != nil {
 		props.LoggingConfiguration = &awss3.CfnBucket_LoggingConfigurationProperty{
@@ -233,7 +255,7 @@ func (b *builder) bucket(id string, key awskms.CfnKey, rule awss3.CfnBucket_Rule
 	}
 	props.BucketEncryption = &awss3.CfnBucket_BucketEncryptionProperty{
 		ServerSideEncryptionConfiguration: []*awss3.CfnBucket_ServerSideEncryptionRuleProperty{
-			{ServerSideEncryptionByDefault: encryption, BucketKeyEnabled: jsii.Bool(key != nil)},
+			{ServerSideEncryptionByDefault: encryption, BucketKeyEnabled: jsii.Bool(key != "")},
 		},
 	}
 	bucket := awss3.NewCfnBucket(b.stack, jsii.String(id), props)

@@ -26,6 +26,7 @@ const (
 	ParameterTable       = "RestoredTable"
 	ParameterSigns       = "SignsWith"
 	ParameterDirect      = "DirectLaunch"
+	ParameterSpare       = "SpareStack"
 )
 
 // Values of ParameterSigns: the key that signs job specs. Runners pin both keys.
@@ -69,6 +70,7 @@ func (b *builder) declare() {
 		{ParameterDirect, None, `none|sha256:[0-9a-f]{64}`, "the digest of an image: sha256: and 64 hexadecimal digits", "Digest of the image in the stack's registry that launches jobs in customers' clusters directly"},
 		{ParameterBudget, None, `none|[1-9][0-9]{0,7}`, "an amount in whole dollars", "What this AWS account may cost a month in US dollars before an alarm; it needs AlarmEmail to reach a person"},
 		{ParameterTable, None, `none|[A-Za-z0-9_.-]{3,255}/stream/[0-9T:.-]+`, "the table's name, /stream/ and the stream's label: `make deploy TABLE=NAME` finds it", "Restored table that the functions serve instead of the stack's own, with its stream"},
+		{ParameterSpare, None, `none|[a-z]{2}(-[a-z]+)+-[0-9]/[A-Za-z0-9_-]{1,50}/[a-z0-9.-]{3,63}/[a-z0-9.-]{3,63}`, "REGION/VAULT/BUCKET/BUCKET: `make deploy SPARE_REGION=REGION` finds them", "Region, vault, bucket of blobs and bucket of logs of the spare stack, which get copies"},
 		{ParameterSigns, SignsFirst, `First|Spare`, "First or Spare", "Key that signs job specs; Spare if the first is lost"},
 		{ParameterReserves, ReservesNot, `Yes|No`, "Yes or No", "Whether functions have reserved concurrency; it needs the account's quota of 1,000"},
 	} {

@@ -119,6 +119,8 @@ func (p Props) withDefaults() (Props, error) {
 		return p, fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", p.Stage)
 	case strings.HasPrefix(p.Stage, "direct"):
 		return p, fmt.Errorf("stage %q: the stack's own roles would have names like those of customers' roles for direct launch; use another name", p.Stage)
+	case strings.HasSuffix(p.Stage, spareSuffix):
+		return p, fmt.Errorf("stage %q: a name that ends with %s is that of another stage's spare stack; use another name", p.Stage, spareSuffix)
 	case p.Traces != "" && !strings.HasPrefix(p.Traces, "https://"):
 		return p, fmt.Errorf("otlpEndpoint %q: give the URL of a collector, with https://", p.Traces)
 	case p.Functions == "":

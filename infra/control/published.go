@@ -41,7 +41,7 @@ func (b *builder) published() {
 	// There is no Resource: the policy belongs to the repository.
 	props.RepositoryPolicyText = b.when(ParameterReaders, policy.Document(policy.Statement{Sid: "CustomersPull", AnyPrincipal: true, Conditions: customers,
 		Actions: []string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}}), awscdk.Aws_NO_VALUE())
-	b.templates = b.bucket("Templates", nil, templates, policy.Statement{
+	b.templates = b.bucket("Templates", "", templates, policy.Statement{
 		Sid: "CustomersRead", When: *b.parameters[ParameterReaders].isSet.LogicalId(), AnyPrincipal: true, Conditions: customers, Actions: []string{"s3:GetObject"}})
 	// S3 documents which conditions make a policy without a principal private, and this
 	// condition is not among them. If S3 takes the policy for public, these two blocks

@@ -250,8 +250,8 @@ func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 			t.Errorf("%s is protected during the first creation, or not protected afterwards", id)
 		}
 	}
-	if kept != 12 {
-		t.Errorf("%d resources outlive the stack, want two tables, five keys, four buckets and a registry", kept)
+	if kept != 13 {
+		t.Errorf("%d resources outlive the stack, want two tables, five keys, four buckets, a registry and a vault", kept)
 	}
 }
 
@@ -262,6 +262,7 @@ func TestPropsRefuse(t *testing.T) {
 	}{
 		"no stage":                         {func(p *control.Props) { p.Stage = "" }, "stage"},
 		"an invalid stage":                 {func(p *control.Props) { p.Stage = "Prod/1" }, "stage"},
+		"a stage with the name of a spare": {func(p *control.Props) { p.Stage = "prod-spare" }, "spare stack"},
 		"a stage with roles of customers":  {func(p *control.Props) { p.Stage = "direct-1" }, "direct launch"},
 		"no builds":                        {func(p *control.Props) { p.Functions = "testdata/none" }, "controlapi"},
 		"a domain without a certificate":   {func(p *control.Props) { p.Certificate = "" }, "certificateArn"},

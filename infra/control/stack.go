@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecr"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -47,8 +46,8 @@ type builder struct {
 	partition, region, account string
 	parameters                 map[string]parameter
 
-	dataKey, sealKey, tokensKey           awskms.CfnKey
-	signingKey, spareKey                  awskms.CfnKey
+	dataKey, sealKey, tokensKey           key
+	signingKey, spareKey                  key
 	signs, idle                           string // ARNs of the key that signs, and of the other one
 	table, logTable, cancels              awsdynamodb.CfnTable
 	served                                servedTable
@@ -68,6 +67,7 @@ type builder struct {
 	alarms                                *string // ARN of the topic
 	build                                 build
 	direct                                direct
+	copies                                copies
 }
 
 // New adds the control plane's stack to the scope.
@@ -99,6 +99,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	b.makeLogTable()
 	b.makeCancels()
 	b.buckets()
+	b.makeCopies()
 	b.queues()
 	b.makeBus()
 	b.published()
@@ -151,6 +152,9 @@ func (b *builder) outputs() {
 	output("SpareSigningKeyArn", "the other key of which runners pin the public half", b.idle)
 	output("BuildRunnerRoleArn", "role that a build runner has, or would have", b.roleARN(b.buildRunnerRole()))
 	output("DirectLaunchRoleArn", "role that direct launch has, or would have; customers' roles trust it", b.roleARN(b.directRole()))
+	output("KeyIds", "of the five keys, which are the same in every Region with replicas", b.keyIDs())
+	output("BlobsBucket", "of states, plans and app versions", *b.blobs.Ref())
+	output("LogArchiveBucket", "of the logs of ended jobs", *b.archive.Ref())
 	output("TemplateBucket", "of the templates that customers install", *b.templates.Ref())
 	published := func(id, doc, parameter, value string) {
 		output(id, doc, value).SetCondition(b.parameters[parameter].isSet)

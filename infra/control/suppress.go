@@ -49,5 +49,8 @@ func (b *builder) suppress() error {
 	if err := b.suppressDirectLaunch(); err != nil {
 		return err
 	}
+	if err := b.suppressCopies(); err != nil {
+		return err
+	}
 	return b.suppressBuild()
 }

@@ -489,7 +489,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}

@@ -20,6 +20,7 @@ func Needs() map[string]string {
 	return map[string]string{
 		"AWS::ApiGatewayV2::Api": "apigateway:POST", "AWS::ApiGatewayV2::ApiMapping": "apigateway:POST", "AWS::ApiGatewayV2::DomainName": "apigateway:POST",
 		"AWS::ApiGatewayV2::Integration": "apigateway:POST", "AWS::ApiGatewayV2::Route": "apigateway:POST", "AWS::ApiGatewayV2::Stage": "apigateway:POST",
+		"AWS::Backup::BackupPlan": "backup:CreateBackupPlan", "AWS::Backup::BackupSelection": "backup:CreateBackupSelection", "AWS::Backup::BackupVault": "backup:CreateBackupVault",
 		"AWS::Budgets::Budget": "budgets:ModifyBudget", "AWS::CloudWatch::Alarm": "cloudwatch:PutMetricAlarm", "AWS::CloudWatch::Dashboard": "cloudwatch:PutDashboard",
 		"AWS::CodeDeploy::Application": "codedeploy:CreateApplication", "AWS::CodeDeploy::DeploymentGroup": "codedeploy:CreateDeploymentGroup",
 		"AWS::DynamoDB::Table": "dynamodb:CreateTable", "AWS::EC2::InternetGateway": "ec2:CreateInternetGateway", "AWS::EC2::Route": "ec2:CreateRoute",
@@ -27,7 +28,7 @@ func Needs() map[string]string {
 		"AWS::EC2::SubnetRouteTableAssociation": "ec2:AssociateRouteTable", "AWS::EC2::VPC": "ec2:CreateVpc", "AWS::EC2::VPCEndpoint": "ec2:CreateVpcEndpoint",
 		"AWS::EC2::VPCGatewayAttachment": "ec2:AttachInternetGateway", "AWS::ECR::Repository": "ecr:CreateRepository", "AWS::ECS::Cluster": "ecs:CreateCluster",
 		"AWS::ECS::Service": "ecs:CreateService", "AWS::ECS::TaskDefinition": "ecs:RegisterTaskDefinition", "AWS::Events::EventBus": "events:CreateEventBus",
-		"AWS::Events::Rule": "events:PutRule", "AWS::IAM::Role": "iam:CreateRole", "AWS::KMS::Alias": "kms:CreateAlias", "AWS::KMS::Key": "kms:CreateKey",
+		"AWS::Events::Rule": "events:PutRule", "AWS::IAM::Role": "iam:CreateRole", "AWS::IAM::RolePolicy": "iam:PutRolePolicy", "AWS::KMS::Alias": "kms:CreateAlias", "AWS::KMS::Key": "kms:CreateKey",
 		"AWS::Lambda::Alias": "lambda:CreateAlias", "AWS::Lambda::EventInvokeConfig": "lambda:PutFunctionEventInvokeConfig",
 		"AWS::Lambda::EventSourceMapping": "lambda:CreateEventSourceMapping", "AWS::Lambda::Function": "lambda:CreateFunction",
 		"AWS::Lambda::Permission": "lambda:AddPermission", "AWS::Lambda::Version": "lambda:PublishVersion", "AWS::Logs::LogGroup": "logs:CreateLogGroup",
@@ -39,7 +40,7 @@ func Needs() map[string]string {
 
 // optional are the prefixes of types that a stack has only if the operator asks for them. A control policy that forbids
 // them is no reason to refuse a deployment without them.
-var optional = []string{"AWS::EC2::", "AWS::ECS::", "AWS::Budgets::", "AWS::Route53::", "AWS::ApiGatewayV2::ApiMapping", "AWS::ApiGatewayV2::DomainName"}
+var optional = []string{"AWS::Backup::", "AWS::EC2::", "AWS::ECS::", "AWS::Budgets::", "AWS::Route53::", "AWS::ApiGatewayV2::ApiMapping", "AWS::ApiGatewayV2::DomainName"}
 
 // prepares are the actions with which "cdk bootstrap" and a deployment begin, besides those of Needs.
 var prepares = []string{"cloudformation:CreateChangeSet", "cloudformation:ExecuteChangeSet", "iam:PassRole", "iam:PutRolePolicy", "lambda:PutFunctionConcurrency", "ssm:PutParameter"}

@@ -17,25 +17,27 @@ const (
 
 // arns maps the type of a resource to the format of its ARN; %s is the name.
 var arns = map[string]string{
-	"AWS::DynamoDB::Table":    "arn:aws:dynamodb:" + Region + ":" + Account + ":table/%s",
-	"AWS::S3::Bucket":         "arn:aws:s3:::%s",
-	"AWS::KMS::Key":           "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
-	"AWS::SQS::Queue":         "arn:aws:sqs:" + Region + ":" + Account + ":%s",
-	"AWS::Events::EventBus":   "arn:aws:events:" + Region + ":" + Account + ":event-bus/%s",
-	"AWS::Events::Rule":       "arn:aws:events:" + Region + ":" + Account + ":rule/%s",
-	"AWS::Logs::LogGroup":     "arn:aws:logs:" + Region + ":" + Account + ":log-group:%s:*",
-	"AWS::Lambda::Function":   "arn:aws:lambda:" + Region + ":" + Account + ":function:%s",
-	"AWS::IAM::Role":          "arn:aws:iam::" + Account + ":role/%s",
-	"AWS::ECR::Repository":    "arn:aws:ecr:" + Region + ":" + Account + ":repository/%s",
-	"AWS::ECS::Cluster":       "arn:aws:ecs:" + Region + ":" + Account + ":cluster/%s",
-	"AWS::SNS::Topic":         "arn:aws:sns:" + Region + ":" + Account + ":%s",
-	"AWS::EC2::SecurityGroup": "%s",
+	"AWS::DynamoDB::Table":     "arn:aws:dynamodb:" + Region + ":" + Account + ":table/%s",
+	"AWS::S3::Bucket":          "arn:aws:s3:::%s",
+	"AWS::KMS::Key":            "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
+	"AWS::KMS::ReplicaKey":     "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
+	"AWS::Backup::BackupVault": "arn:aws:backup:" + Region + ":" + Account + ":backup-vault:%s",
+	"AWS::SQS::Queue":          "arn:aws:sqs:" + Region + ":" + Account + ":%s",
+	"AWS::Events::EventBus":    "arn:aws:events:" + Region + ":" + Account + ":event-bus/%s",
+	"AWS::Events::Rule":        "arn:aws:events:" + Region + ":" + Account + ":rule/%s",
+	"AWS::Logs::LogGroup":      "arn:aws:logs:" + Region + ":" + Account + ":log-group:%s:*",
+	"AWS::Lambda::Function":    "arn:aws:lambda:" + Region + ":" + Account + ":function:%s",
+	"AWS::IAM::Role":           "arn:aws:iam::" + Account + ":role/%s",
+	"AWS::ECR::Repository":     "arn:aws:ecr:" + Region + ":" + Account + ":repository/%s",
+	"AWS::ECS::Cluster":        "arn:aws:ecs:" + Region + ":" + Account + ":cluster/%s",
+	"AWS::SNS::Topic":          "arn:aws:sns:" + Region + ":" + Account + ":%s",
+	"AWS::EC2::SecurityGroup":  "%s",
 }
 
 // names maps the type of a resource to the property that sets its name, if it has one.
 var names = map[string]string{
 	"AWS::IAM::Role": "RoleName", "AWS::Logs::LogGroup": "LogGroupName", "AWS::ECR::Repository": "RepositoryName", "AWS::Events::EventBus": "Name",
-	"AWS::Lambda::Function": "FunctionName",
+	"AWS::Lambda::Function": "FunctionName", "AWS::Backup::BackupVault": "BackupVaultName",
 }
 
 // Stack is a template whose references are replaced by values, as if it was deployed.
@@ -104,6 +106,16 @@ func (s Stack) ARN(id string) string {
 		return err.Error()
 	}
 	return text
+}
+
+// Output returns the value of an output of the stack.
+func (s Stack) Output(id string) (any, error) {
+	outputs, _ := s.resolver.template.Raw["Outputs"].(map[string]any)
+	output, ok := outputs[id].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("the template has no output %s", id)
+	}
+	return s.resolver.resolve(output["Value"])
 }
 
 func (r resolver) name(id string) (string, error) {
@@ -193,7 +205,7 @@ func (r resolver) function(name string, argument any) (any, error) {
 		pair := argument.([]any)
 		id, attribute := pair[0].(string), pair[1].(string)
 		switch attribute {
-		case "Arn":
+		case "Arn", "BackupVaultArn":
 			return r.arn(id)
 		case "StreamArn":
 			arn, err := r.arn(id)

@@ -112,7 +112,7 @@ func flatten(v any) string {
 		if join, ok := v["Fn::Join"].([]any); ok && len(join) == 2 {
 			return flatten(join[1])
 		}
-		if v["Fn::If"] != nil { // cdk-nag names any other function by its JSON
+		if v["Fn::If"] != nil || v["Fn::Select"] != nil { // cdk-nag names any other function by its JSON
 			var text strings.Builder
 			out := json.NewEncoder(&text)
 			out.SetEscapeHTML(false)

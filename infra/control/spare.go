@@ -1,0 +1,98 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsbackup"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/fairlead/fairlead/infra/internal/nag"
+	"github.com/fairlead/fairlead/infra/internal/policy"
+)
+
+// spareSuffix ends the name of the spare stack. A stage must not end with it.
+const spareSuffix = "-spare"
+
+// The parameters of the spare stack. `make deploy` takes their values from the control plane's stack.
+const (
+	ParameterPrimaryRegion = "PrimaryRegion"
+	ParameterPrimaryKeys   = "PrimaryKeys"
+)
+
+// keysPattern is the pattern of the ids of the five keys, in the order of builder.definitions.
+const keysPattern = `mrk-[0-9a-f]{32}(,mrk-[0-9a-f]{32}){4}`
+
+// NewSpare adds the spare stack to the scope. It is deployed in another Region than the control plane. It keeps what the
+// control plane needs to start there after the loss of its Region: a vault with copies of the table's backups, replicas of the
+// five keys, and buckets with copies of the blobs and of the archived logs. It serves nothing.
+func NewSpare(scope constructs.Construct, props Props) (awscdk.Stack, error) {
+	props, err := props.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("spare stack: %w", err)
+	}
+	name := "fairlead-" + props.Stage + spareSuffix
+	env := &awscdk.Environment{}
+	if props.Account != "" {
+		env.Account = jsii.String(props.Account)
+	}
+	stack := awscdk.NewStack(scope, jsii.String(name), &awscdk.StackProps{
+		StackName: jsii.String(name), Env: env, Description: jsii.String("Copies of Fairlead's control plane for the loss of its Region, stage " + props.Stage),
+		TerminationProtection: jsii.Bool(true),
+		Tags:                  &map[string]*string{"fairlead": jsii.String(props.Stage)},
+		AnalyticsReporting:    jsii.Bool(false),
+	})
+	b := &builder{props: props, name: name, stack: stack, partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account()}
+	b.replicas()
+	b.buckets()
+	vault := b.vault("Vault")
+	nag.Suppress(b.accessLogs, "AwsSolutions-S1", "it keeps the access logs of the other buckets; logging its own would never end")
+	for _, o := range []struct{ id, doc, value string }{
+		{"VaultName", "keeps copies of the table's backups", *vault.Ref()},
+		{"BlobsBucket", "copies of the blobs", *b.blobs.Ref()},
+		{"LogArchiveBucket", "copies of the archived logs", *b.archive.Ref()},
+		{"DataKeyArn", "encrypts the table that is restored here", b.dataKey.arn},
+	} {
+		awscdk.NewCfnOutput(stack, jsii.String(o.id), &awscdk.CfnOutputProps{Description: jsii.String(o.doc), Value: jsii.String(o.value)})
+	}
+	return stack, nil
+}
+
+// replicas makes a replica of each key. They stay when the stack is deleted: after the loss of the primary Region they are
+// the only keys that open what was sealed and that runners accept.
+func (b *builder) replicas() {
+	parameter := func(id, pattern, says, doc string) string {
+		return *awscdk.NewCfnParameter(b.stack, jsii.String(id), &awscdk.CfnParameterProps{
+			Type: jsii.String("String"), Description: jsii.String(doc), AllowedPattern: jsii.String("^(" + pattern + ")$"), ConstraintDescription: jsii.String("Use " + says + "."),
+		}).ValueAsString()
+	}
+	primary := parameter(ParameterPrimaryRegion, `[a-z]{2}(-[a-z]+)+-[0-9]`, "a Region, such as eu-central-1", "Region of the control plane")
+	ids := parameter(ParameterPrimaryKeys, keysPattern, "the output KeyIds of the control plane's stack", "Ids of the control plane's five keys, separated by commas")
+	for i, d := range b.definitions() {
+		id := *awscdk.Fn_Select(jsii.Number(float64(i)), awscdk.Fn_Split(jsii.String(","), jsii.String(ids), jsii.Number(5)))
+		k := awskms.NewCfnReplicaKey(b.stack, jsii.String(d.id), &awskms.CfnReplicaKeyProps{
+			Description: jsii.String(b.name + ": " + d.purpose), KeyPolicy: d.policy, PendingWindowInDays: jsii.Number(30),
+			PrimaryKeyArn: jsii.String("arn:" + b.partition + ":kms:" + primary + ":" + b.account + ":key/" + id),
+		})
+		keep(k)
+		*d.of = key{id: *k.Ref(), arn: *k.AttrArn()}
+		b.alias(d)
+	}
+}
+
+// vault makes a vault of AWS Backup. A backup in it ends only by its age: the policy refuses every caller who would delete it
+// or shorten its time. The name contains a part of the stack's id. So a stack that is deleted and made again does not
+// meet the vault that the deleted one left.
+func (b *builder) vault(id string) awsbackup.CfnBackupVault {
+	unique := awscdk.Fn_Select(jsii.Number(0), awscdk.Fn_Split(jsii.String("-"),
+		awscdk.Fn_Select(jsii.Number(2), awscdk.Fn_Split(jsii.String("/"), awscdk.Aws_STACK_ID(), nil)), nil))
+	vault := awsbackup.NewCfnBackupVault(b.stack, jsii.String(id), &awsbackup.CfnBackupVaultProps{
+		BackupVaultName: jsii.String(b.name + "-" + *unique), EncryptionKeyArn: jsii.String(b.dataKey.arn),
+		AccessPolicy: policy.Document(policy.Statement{Sid: "BackupsEndByTheirAge", Deny: true, AnyPrincipal: true,
+			Actions: []string{"backup:DeleteBackupVault", "backup:DeleteBackupVaultAccessPolicy", "backup:DeleteRecoveryPoint", "backup:UpdateRecoveryPointLifecycle"}, Resources: []string{"*"}}),
+	})
+	keep(vault)
+	return vault
+}

@@ -41,7 +41,7 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("context: %w", err)
 	}
-	if spare, _ := app.Node().TryGetContext(jsii.String("spare")).(string); spare == "true" {
+	if props.Spare {
 		// It is an app of its own. A plain `cdk deploy` deploys the only stack of its app: the control plane's.
 		if _, err := control.NewSpare(app, props); err != nil {
 			return err

@@ -45,6 +45,7 @@ type Props struct {
 	Traces    string // URL of the OpenTelemetry collector of the functions' traces; "": no traces
 	AllAtOnce bool   // a new version of a function gets all invocations at once, without a canary
 	Build     Build
+	Spare     bool    // the app has the spare stack and not the control plane's
 	Direct    Network // of the service of direct launch, which ParameterDirect switches on
 }
 
@@ -67,7 +68,7 @@ func FromContext(get func(key string) string) (Props, error) {
 		Direct: Network{VPC: get("directLaunchVpc"), Subnets: fields(get("directLaunchSubnets"))},
 	}
 	protected, canary := true, true
-	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "directLaunchPublicIp": &p.Direct.PublicIP, "deletionProtection": &protected, "canary": &canary} {
+	for key, field := range map[string]*bool{"buildRunnerPublicIp": &p.Build.PublicIP, "directLaunchPublicIp": &p.Direct.PublicIP, "deletionProtection": &protected, "canary": &canary, "spare": &p.Spare} {
 		switch value := get(key); value {
 		case "":
 		case "true", "false":

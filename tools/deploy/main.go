@@ -36,6 +36,7 @@ func main() {
 	flag.StringVar(&o.Budget, "monthly-budget", "", `US dollars a month that the account may cost before an alarm; "none" removes the alarm; default: keep the current amount`)
 	flag.StringVar(&o.SignsWith, "signs-with", "", "key that signs job specs: First, or Spare if the first is lost; default: keep the current one")
 	flag.StringVar(&o.Table, "table", "", "restored table that `fairlead ops restore` has prepared; \"none\": the stack's own; default: keep the current one")
+	flag.StringVar(&o.SpareRegion, "spare-region", "", `region that gets copies for the loss of this one; "none" ends the copies; default: keep the current one`)
 	flag.StringVar(&o.Version, "version", "dev", "version that the runner reports")
 	flag.BoolVar(&o.WithShell, "shell", false, "also publish the runner's image with a shell and git")
 	flag.BoolVar(&o.IgnorePolicies, "ignore-policies", false, "deploy although IAM's simulation finds actions that a service control policy forbids")

@@ -69,6 +69,9 @@ type Options struct {
 	// `fairlead ops restore` has prepared it. "" keeps the current table. OwnTable is the
 	// stack's own.
 	Table string
+	// SpareRegion is the Region that gets copies of what the control plane needs after the loss of its own.
+	// "" keeps the current copies, if any. NoSpareRegion ends them.
+	SpareRegion string
 }
 
 // AnyAccount is the customer that stands for every AWS account. infra/control has the
@@ -126,6 +129,9 @@ func (o Options) check() error {
 	if !stagePattern.MatchString(o.Stage) {
 		return fmt.Errorf("stage %q: use up to 16 lower-case letters, digits and hyphens, beginning with a letter", o.Stage)
 	}
+	if strings.HasSuffix(o.Stage, spareSuffix) {
+		return fmt.Errorf("stage %q: a name that ends with %s is that of another stage's spare stack; use another name", o.Stage, spareSuffix)
+	}
 	for _, a := range slices.Concat(o.Customers, o.Without) {
 		if a != AnyAccount && !accountPattern.MatchString(a) {
 			return fmt.Errorf("customer %q is not an AWS account: use its twelve digits, or %q for every account", a, AnyAccount)
@@ -164,7 +170,8 @@ type state struct {
 	direct          bool              // wanted: the service of direct launch
 	alarms          string            // wanted: mail address that gets alarms; "": none
 	budget          string            // wanted: US dollars a month above which there is an alarm; "": no limit
-	table           string            // wanted: restored table with its stream, as the parameter RestoredTable; "": the stack's own
+	spare           spare
+	table           string // wanted: restored table with its stream, as the parameter RestoredTable; "": the stack's own
 }
 
 // created reports whether a stack was created completely, now or earlier. Later updates
@@ -190,13 +197,21 @@ func (d *Deployment) Do(ctx context.Context) error {
 	if err := d.check(); err != nil {
 		return err
 	}
+	if err := d.checkSpare(); err != nil {
+		return err
+	}
 	s, err := d.inspect(ctx)
 	if err != nil {
 		return err
 	}
 	d.announce(s)
-	if err := d.checkPolicies(ctx, s.caller); err != nil {
+	if err := d.checkPolicies(ctx, s.caller, Needs(), optional); err != nil {
 		return err
+	}
+	if d.wantsSpare() {
+		if err := d.in(d.SpareRegion).checkPolicies(ctx, s.caller, SpareNeeds(), nil); err != nil {
+			return err
+		}
 	}
 	if d.DryRun {
 		return nil
@@ -232,6 +247,18 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 	}
 	if images.shell != "" {
 		d.say("The image with a shell is %s@%s. A customer gets it by the parameter RunnerImage of its stack", s.outputs["RunnerRepository"], images.shell)
+	}
+	if d.wantsSpare() {
+		parts, err := d.deploySpare(ctx, s)
+		if err != nil {
+			return err
+		}
+		if parts != s.spare.parts {
+			s.spare.parts = parts
+			if s.outputs, err = d.apply(ctx, s, images); err != nil {
+				return err
+			}
+		}
 	}
 	if err := d.login(ctx, s.outputs); err != nil {
 		return err
@@ -271,20 +298,16 @@ func (d *Deployment) apply(ctx context.Context, s state, images images) (map[str
 		}
 	}
 	if rolledBack(s.status) {
-		if err := d.unprotect(ctx, s); err != nil {
+		if err := d.unprotect(ctx, d.stack(), s.status); err != nil {
 			return nil, err
 		}
 	}
 	d.say("Deploying the stack %s", d.stack())
-	approval := "broadening"
-	if d.Yes {
-		approval = "never"
-	}
 	parameters, err := d.values(ctx, s, r)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"deploy", d.stack(), "--app", d.assembly(), "--require-approval", approval}
+	args := []string{"deploy", d.stack(), "--app", d.assembly(), "--require-approval", d.approval()}
 	for _, p := range parameters {
 		args = append(args, "--parameters", d.stack()+":"+p.name+"="+p.value)
 	}
@@ -307,14 +330,22 @@ func (d *Deployment) apply(ctx context.Context, s state, images images) (map[str
 // back. The CDK turned the protection on before that creation. The CDK must delete the
 // stack before it creates the stack again, and CloudFormation refuses to delete a
 // protected stack.
-func (d *Deployment) unprotect(ctx context.Context, s state) error {
-	d.say("The first creation of the stack %s was rolled back (%s). Turning off its termination protection, so that the CDK can delete it", d.stack(), s.status)
+func (d *Deployment) unprotect(ctx context.Context, stack string, status types.StackStatus) error {
+	d.say("The first creation of the stack %s was rolled back (%s). Turning off its termination protection, so that the CDK can delete it", stack, status)
 	_, err := cloudformation.NewFromConfig(d.Config).UpdateTerminationProtection(ctx,
-		&cloudformation.UpdateTerminationProtectionInput{StackName: aws.String(d.stack()), EnableTerminationProtection: aws.Bool(false)})
+		&cloudformation.UpdateTerminationProtectionInput{StackName: &stack, EnableTerminationProtection: aws.Bool(false)})
 	if err != nil {
-		return fmt.Errorf("turn off the termination protection of the stack %s: %w", d.stack(), err)
+		return fmt.Errorf("turn off the termination protection of the stack %s: %w", stack, err)
 	}
 	return nil
+}
+
+// approval returns the changes before which the CDK asks.
+func (d *Deployment) approval() string {
+	if d.Yes {
+		return "never"
+	}
+	return "broadening"
 }
 
 // inspect reads the caller's identity and the state of the account.
@@ -361,6 +392,9 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	s.direct = d.DirectLaunch == On || d.DirectLaunch == "" && set(s.parameters["DirectLaunch"]) != ""
 	s.alarms = set(cmp.Or(d.AlarmEmail, s.parameters["AlarmEmail"]))
 	s.budget = set(cmp.Or(d.Budget, s.parameters["MonthlyBudget"]))
+	if s.spare, err = d.inspectSpare(ctx, s.parameters["SpareStack"]); err != nil {
+		return state{}, err
+	}
 	s.table, err = d.restoredTable(ctx, s.parameters["RestoredTable"])
 	return s, err
 }
@@ -473,6 +507,7 @@ func (d *Deployment) announce(s state) {
 	if name, _, restored := strings.Cut(s.table, "/"); restored {
 		step("let the functions serve the restored table %s instead of the stack's own", name)
 	}
+	d.announceSpare(s.spare, s.parameters["SpareStack"], step)
 	step("log the CLI in with a token named %s, unless it is logged in", d.Operator)
 	switch d.BuildRunner {
 	case "":

@@ -58,6 +58,74 @@ type account struct {
 	tags      []string                     // of the images that the registry was asked for
 	public    map[string]ed25519.PublicKey // of each KMS key that the caller may read, by ARN
 	simulated []string                     // the actions that were simulated
+	spare     spareRegion
+}
+
+// spareRegion simulates another Region of the account.
+type spareRegion struct {
+	status    string            // of the spare stack; "": it does not exist
+	prepared  bool              // "cdk bootstrap" has prepared the Region
+	protected bool              // the spare stack has termination protection
+	fails     bool              // a deployment of the spare stack fails
+	values    map[string]string // of its parameters
+	asked     []string          // the actions that were simulated for the Region
+}
+
+const (
+	spareName  = stackName + "-spare"
+	spareIn    = "eu-west-1"
+	spareParts = "eu-west-1/vault/spare-blobs/spare-archive"
+)
+
+// serveSpare answers for the spare Region.
+func (a *account) serveSpare(w http.ResponseWriter, r *http.Request) {
+	switch action, name := r.FormValue("Action"), r.FormValue("StackName"); {
+	case action == "DescribeStacks" && name == "CDKToolkit" && a.spare.prepared:
+		a.describe(w, name, "CREATE_COMPLETE", map[string]string{"BootstrapVersion": "30"}, nil)
+	case action == "DescribeStacks" && name == spareName && a.spare.status != "":
+		a.describe(w, name, a.spare.status, map[string]string{"VaultName": "vault", "BlobsBucket": "spare-blobs", "LogArchiveBucket": "spare-archive"}, a.spare.values)
+	case action == "DescribeStacks":
+		absent(w, name)
+	case action == "UpdateTerminationProtection" && name == spareName:
+		a.spare.protected = r.FormValue("EnableTerminationProtection") == "true"
+		a.did = append(a.did, "unprotect "+name)
+		fmt.Fprint(w, `<UpdateTerminationProtectionResponse><UpdateTerminationProtectionResult/></UpdateTerminationProtectionResponse>`)
+	case action == "SimulatePrincipalPolicy":
+		a.simulate(w, r)
+	default:
+		a.t.Errorf("unexpected request to AWS in the spare region: %s of %q", action, name)
+		w.WriteHeader(http.StatusBadRequest)
+	}
+}
+
+// runSpare runs the CDK in the spare Region.
+func (a *account) runSpare(c deployment.Command) error {
+	switch c.Args[3] {
+	case "bootstrap":
+		a.did, a.spare.prepared = append(a.did, "cdk bootstrap "+c.Args[4]), true
+	case "deploy":
+		a.did = append(a.did, "cdk deploy "+c.Args[4])
+		if !a.spare.prepared || a.spare.status == "ROLLBACK_COMPLETE" && a.spare.protected {
+			return errRefused
+		}
+		if a.spare.fails {
+			a.spare.status, a.spare.protected = "ROLLBACK_COMPLETE", true
+			return errRolledBack
+		}
+		a.spare.status, a.spare.values = "CREATE_COMPLETE", map[string]string{}
+		for i, arg := range c.Args {
+			if arg == "--parameters" {
+				name, value, _ := strings.Cut(strings.TrimPrefix(c.Args[i+1], spareName+":"), "=")
+				a.spare.values[name] = value
+			}
+		}
+	}
+	return nil
+}
+
+func absent(w http.ResponseWriter, name string) {
+	w.WriteHeader(http.StatusBadRequest)
+	fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, name)
 }
 
 func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -79,6 +147,11 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"AccountLimit":{"ConcurrentExecutions":%d,"UnreservedConcurrentExecutions":%d}}`, n, n)
 		return
 	}
+	// A request names its Region in its signature.
+	if strings.Contains(r.Header.Get("Authorization"), "/"+spareIn+"/") {
+		a.serveSpare(w, r)
+		return
+	}
 	switch action, name := r.FormValue("Action"), r.FormValue("StackName"); {
 	case action == "GetCallerIdentity" && a.role:
 		fmt.Fprint(w, `<GetCallerIdentityResponse><GetCallerIdentityResult><Account>111122223333</Account><Arn>arn:aws:sts::111122223333:assumed-role/Admin_1234/alice</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>`)
@@ -94,12 +167,11 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		outputs := map[string]string{}
 		if !strings.HasPrefix(a.status, "ROLLBACK") {
 			outputs = map[string]string{"TemplateBucket": "templates", "RunnerRepository": "registry.example/runner", "URL": atURL,
-				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2)}
+				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2), "KeyIds": "the keys"}
 		}
 		a.describe(w, name, a.status, outputs, a.values)
 	case action == "DescribeStacks":
-		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, name)
+		absent(w, name)
 	case action == "UpdateTerminationProtection" && name == stackName:
 		a.protected = r.FormValue("EnableTerminationProtection") == "true"
 		a.did = append(a.did, fmt.Sprint("termination protection: ", a.protected))
@@ -150,7 +222,8 @@ func (a *account) simulate(w http.ResponseWriter, r *http.Request) {
 	if got := r.FormValue("PolicySourceArn"); got != source {
 		a.t.Errorf("the policies of %s are simulated, want those of %s", got, source)
 	}
-	if r.FormValue("ContextEntries.member.1.ContextKeyName") != "aws:RequestedRegion" || r.FormValue("ContextEntries.member.1.ContextKeyValues.member.1") != "eu-central-1" {
+	region := r.FormValue("ContextEntries.member.1.ContextKeyValues.member.1")
+	if r.FormValue("ContextEntries.member.1.ContextKeyName") != "aws:RequestedRegion" || !slices.Contains([]string{"eu-central-1", spareIn}, region) {
 		a.t.Errorf("the simulation has no region: %v", r.Form)
 	}
 	var results strings.Builder
@@ -160,7 +233,11 @@ func (a *account) simulate(w http.ResponseWriter, r *http.Request) {
 			if action == "" {
 				return false
 			}
-			a.simulated = append(a.simulated, action)
+			if region == spareIn {
+				a.spare.asked = append(a.spare.asked, action)
+			} else {
+				a.simulated = append(a.simulated, action)
+			}
 			organization := ""
 			if a.forbids != nil {
 				organization = fmt.Sprintf(`<OrganizationsDecisionDetail><AllowedByOrganizations>%t</AllowedByOrganizations></OrganizationsDecisionDetail>`, !slices.Contains(a.forbids, action))
@@ -203,6 +280,8 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 		return []byte(digest + "\n"), nil
 	case c.Args[0] != "npx": // the CLI is logged in
 		return []byte(`{"URL":"` + atURL + `"}`), nil
+	case slices.Contains(c.Env, "AWS_REGION="+spareIn):
+		return nil, a.runSpare(c)
 	case c.Args[3] == "synth":
 		a.synths = append(a.synths, c.Args)
 		folder := filepath.Join(a.root, "bin", "infra")
@@ -365,6 +444,85 @@ func TestSigningKeyIsKept(t *testing.T) {
 	d.SignsWith, a.did = "Third", nil
 	if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
 		t.Errorf("a key that does not exist is accepted: %v, %q", err, a.did)
+	}
+}
+
+// The spare stack needs the keys of the control plane's stack, and that stack needs the parts of the spare stack. A
+// deployment does both in one run, from nothing or from an older release, and changes nothing when it is repeated.
+func TestSpareRegionGetsItsStackFirst(t *testing.T) {
+	a := &account{}
+	d, out := a.deployment(t)
+	d.SpareRegion, d.DryRun = spareIn, true
+	if err := d.Do(t.Context()); err != nil || len(a.did) > 0 {
+		t.Fatalf("a dry run did %q; error %v", a.did, err)
+	}
+	for _, want := range []string{"prepare the account for the CDK in region eu-west-1", "create the stack fairlead-test-spare in region eu-west-1", "copy the table there every hour"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the dry run does not print %q:\n%s", want, out)
+		}
+	}
+	d.DryRun = false
+	steps := []string{"cdk deploy", "cdk deploy", "cdk bootstrap aws://111122223333/eu-west-1", "cdk deploy " + spareName, "cdk deploy"}
+	if err := d.Do(t.Context()); err != nil || !slices.Equal(a.did, steps) {
+		t.Fatalf("the steps are %q, want %q; error %v", a.did, steps, err)
+	}
+	if want := map[string]string{"PrimaryRegion": "eu-central-1", "PrimaryKeys": "the keys"}; !maps.Equal(a.spare.values, want) {
+		t.Errorf("the spare stack has the parameters %q, want %q", a.spare.values, want)
+	}
+	if a.values["SpareStack"] != spareParts {
+		t.Errorf("the stack copies to %q, want %q", a.values["SpareStack"], spareParts)
+	}
+	if !slices.Contains(a.spare.asked, "kms:ReplicateKey") {
+		t.Errorf("the preflight asked about the spare region only for %q", a.spare.asked)
+	}
+	a.did = nil
+	if err := d.Do(t.Context()); err != nil || !slices.Equal(a.did, []string{"cdk deploy", "cdk deploy " + spareName}) || a.values["SpareStack"] != spareParts {
+		t.Errorf("a repeated deployment did %q and copies to %q; error %v", a.did, a.values["SpareStack"], err)
+	}
+}
+
+// A deployment without a spare Region keeps the copies, without a request to the other Region: it may be lost. After the
+// copies were ended, the same Region can get them again without a step by hand.
+func TestSpareRegionIsKept(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE", spare: spareRegion{prepared: true}}
+	d, out := a.deployment(t)
+	for _, step := range []struct {
+		given, want, prints string
+		steps               []string
+	}{
+		{"", "none", "", []string{"cdk deploy"}},
+		{spareIn, spareParts, "create the stack fairlead-test-spare", []string{"cdk deploy", "cdk deploy " + spareName, "cdk deploy"}},
+		{"", spareParts, "go on with the copies in region eu-west-1", []string{"cdk deploy"}},
+		{deployment.NoSpareRegion, "none", "fairlead-test-spare there stays with its copies and keys", []string{"cdk deploy"}},
+		{"", "none", "", []string{"cdk deploy"}},
+		{spareIn, spareParts, "update the stack fairlead-test-spare", []string{"cdk deploy", "cdk deploy " + spareName, "cdk deploy"}},
+	} {
+		d.SpareRegion, a.did = step.given, nil
+		out.Reset()
+		if err := d.Do(t.Context()); err != nil || a.values["SpareStack"] != step.want || !slices.Equal(a.did, step.steps) || !strings.Contains(out.String(), step.prints) {
+			t.Errorf("with %q the stack copies to %q after %q, want %q after %q; error %v, output:\n%s", step.given, a.values["SpareStack"], a.did, step.want, step.steps, err, out)
+		}
+	}
+	for _, refused := range []string{"eu-central-1", "Ireland", "eu-west-1a"} {
+		d.SpareRegion, a.did = refused, nil
+		if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
+			t.Errorf("the spare region %s is accepted: %v, %q", refused, err, a.did)
+		}
+	}
+}
+
+// The control plane does not copy to a spare stack that could not be created, and the next run creates it.
+func TestFailedSpareStackIsRepeatable(t *testing.T) {
+	a := &account{status: "CREATE_COMPLETE", spare: spareRegion{prepared: true, fails: true}}
+	d, _ := a.deployment(t)
+	d.SpareRegion = spareIn
+	if err := d.Do(t.Context()); !errors.Is(err, errRolledBack) || a.values["SpareStack"] != "none" {
+		t.Errorf("got %v, want the spare stack rolled back; the control plane copies to %q", err, a.values["SpareStack"])
+	}
+	a.did, a.spare.fails = nil, false
+	want := []string{"cdk deploy", "unprotect " + spareName, "cdk deploy " + spareName, "cdk deploy"}
+	if err := d.Do(t.Context()); err != nil || !slices.Equal(a.did, want) || a.values["SpareStack"] != spareParts {
+		t.Errorf("the next run did %q, want %q; error %v", a.did, want, err)
 	}
 }
 

@@ -38,6 +38,12 @@ func Needs() map[string]string {
 	}
 }
 
+// SpareNeeds is Needs for the spare stack.
+func SpareNeeds() map[string]string {
+	return map[string]string{"AWS::Backup::BackupVault": "backup:CreateBackupVault", "AWS::KMS::Alias": "kms:CreateAlias", "AWS::KMS::ReplicaKey": "kms:ReplicateKey",
+		"AWS::S3::Bucket": "s3:CreateBucket", "AWS::S3::BucketPolicy": "s3:PutBucketPolicy"}
+}
+
 // optional are the prefixes of types that a stack has only if the operator asks for them. A control policy that forbids
 // them is no reason to refuse a deployment without them.
 var optional = []string{"AWS::Backup::", "AWS::EC2::", "AWS::ECS::", "AWS::Budgets::", "AWS::Route53::", "AWS::ApiGatewayV2::ApiMapping", "AWS::ApiGatewayV2::DomainName"}
@@ -49,10 +55,12 @@ var prepares = []string{"cloudformation:CreateChangeSet", "cloudformation:Execut
 // before anything is created. CloudFormation acts with a role of the account, so these policies bind it as they bind the
 // caller, and the caller's own policies do not matter here. It returns an error with the forbidden actions; IgnorePolicies makes it a
 // warning, because the simulation does not know all conditions of a policy. A caller who may not ask gets a warning.
-func (d *Deployment) checkPolicies(ctx context.Context, caller string) error {
+//
+// types has the action for each type of resource. Those with a prefix of without are not needed.
+func (d *Deployment) checkPolicies(ctx context.Context, caller string, types map[string]string, without []string) error {
 	needs := map[string]bool{}
-	for kind, action := range Needs() {
-		if !slices.ContainsFunc(optional, func(prefix string) bool { return strings.HasPrefix(kind, prefix) }) {
+	for kind, action := range types {
+		if !slices.ContainsFunc(without, func(prefix string) bool { return strings.HasPrefix(kind, prefix) }) {
 			needs[action] = true
 		}
 	}

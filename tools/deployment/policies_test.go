@@ -54,26 +54,28 @@ func TestForbiddenActionsStopADeployment(t *testing.T) {
 }
 
 func TestPreflightAsksForEachResource(t *testing.T) {
-	text, err := os.ReadFile("../../infra/control/testdata/control.template.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var template struct {
-		Resources map[string]struct{ Type string }
-	}
-	if err := json.Unmarshal(text, &template); err != nil {
-		t.Fatal(err)
-	}
-	var types []string
-	for id, r := range template.Resources {
-		types = append(types, r.Type)
-		if deployment.Needs()[r.Type] == "" {
-			t.Errorf("the preflight does not know which action creates %s (%s)", id, r.Type)
+	for file, needs := range map[string]map[string]string{"control": deployment.Needs(), "spare": deployment.SpareNeeds()} {
+		text, err := os.ReadFile("../../infra/control/testdata/" + file + ".template.json")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for kind := range deployment.Needs() {
-		if !slices.Contains(types, kind) {
-			t.Errorf("the preflight asks for %s, which the stack does not have", kind)
+		var template struct {
+			Resources map[string]struct{ Type string }
+		}
+		if err := json.Unmarshal(text, &template); err != nil {
+			t.Fatal(err)
+		}
+		var types []string
+		for id, r := range template.Resources {
+			types = append(types, r.Type)
+			if needs[r.Type] == "" {
+				t.Errorf("%s: the preflight does not know which action creates %s (%s)", file, id, r.Type)
+			}
+		}
+		for kind := range needs {
+			if !slices.Contains(types, kind) {
+				t.Errorf("%s: the preflight asks for %s, which the stack does not have", file, kind)
+			}
 		}
 	}
 }

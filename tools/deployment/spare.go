@@ -1,0 +1,138 @@
+package deployment
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// NoSpareRegion is the value of Options.SpareRegion that ends the copies in another Region.
+const NoSpareRegion = "none"
+
+var regionPattern = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
+
+// spareSuffix ends the name of the spare stack. infra/control has the same value.
+const spareSuffix = "-spare"
+
+// spare is the spare stack: what it is now, and what the control plane's stack shall know of it.
+type spare struct {
+	prepared bool // "cdk bootstrap" has prepared the account in the spare Region
+	stack    described
+	parts    string // wanted: Region, vault and buckets that get copies, as the parameter SpareStack; "": no copies
+}
+
+func (d *Deployment) spareStack() string { return d.stack() + spareSuffix }
+
+// spareAssembly is the folder of the synthesized spare stack.
+func (d *Deployment) spareAssembly() string { return filepath.Join(d.Root, "bin", "infra-spare") }
+
+// wantsSpare reports whether this run deploys the spare stack. A run that does not name the Region keeps the copies
+// and does not touch the spare stack, so that a deployment does not depend on the health of another Region.
+func (d *Deployment) wantsSpare() bool { return d.SpareRegion != "" && d.SpareRegion != NoSpareRegion }
+
+func (d *Deployment) checkSpare() error {
+	switch {
+	case !d.wantsSpare():
+		return nil
+	case !regionPattern.MatchString(d.SpareRegion):
+		return fmt.Errorf("spare region %q is not an AWS region, such as eu-west-1; use none to end the copies", d.SpareRegion)
+	case d.SpareRegion == d.Config.Region:
+		return fmt.Errorf("the spare region %s is the region of the control plane: use another one, which is not lost with it", d.SpareRegion)
+	}
+	return nil
+}
+
+// in returns the deployment in another Region.
+func (d *Deployment) in(region string) *Deployment {
+	other := *d
+	other.Config = d.Config.Copy()
+	other.Config.Region = region
+	return &other
+}
+
+// inspectSpare reads the state of the account in the spare Region.
+func (d *Deployment) inspectSpare(ctx context.Context, current string) (s spare, err error) {
+	if d.SpareRegion != NoSpareRegion {
+		s.parts = set(current)
+	}
+	if !d.wantsSpare() {
+		return s, nil
+	}
+	there := d.in(d.SpareRegion)
+	kit, err := there.describe(ctx, toolkit)
+	if err != nil {
+		return s, fmt.Errorf("in the spare region %s: %w", d.SpareRegion, err)
+	}
+	s.prepared = created(kit.status) && bootstrapped(kit.outputs["BootstrapVersion"])
+	if s.stack, err = there.describe(ctx, d.spareStack()); err != nil {
+		return s, fmt.Errorf("in the spare region %s: %w", d.SpareRegion, err)
+	}
+	return s, nil
+}
+
+// announceSpare prints the steps in the spare Region.
+func (d *Deployment) announceSpare(s spare, current string, step func(format string, args ...any)) {
+	switch {
+	case d.SpareRegion == NoSpareRegion && set(current) != "":
+		step("end the copies in another region; the stack %s there stays with its copies and keys", d.spareStack())
+	case d.wantsSpare():
+		if !s.prepared {
+			step("prepare the account for the CDK in region %s", d.SpareRegion)
+		}
+		if rolledBack(s.stack.status) {
+			step("delete the rest of the stack %s in region %s, whose first creation was rolled back: %s", d.spareStack(), d.SpareRegion, s.stack.status)
+		}
+		verb := "create"
+		if created(s.stack.status) {
+			verb = "update"
+		}
+		step("%s the stack %s in region %s: a vault, replicas of the five keys and two buckets", verb, d.spareStack(), d.SpareRegion)
+		step("copy the table there every hour, and blobs and archived logs when they are written")
+	case s.parts != "":
+		region, _, _ := strings.Cut(s.parts, "/")
+		step("go on with the copies in region %s", region)
+	}
+}
+
+// deploySpare deploys the spare stack and returns its parts, for the parameter SpareStack. The control plane's stack must exist,
+// because the replicas are of its keys.
+func (d *Deployment) deploySpare(ctx context.Context, s state) (string, error) {
+	keys := s.outputs["KeyIds"]
+	if keys == "" {
+		return "", fmt.Errorf("the stack %s does not name its keys, so they cannot have replicas", d.stack())
+	}
+	there, name := d.in(d.SpareRegion), d.spareStack()
+	d.say("Deploying the stack %s in region %s", name, d.SpareRegion)
+	app := []string{"--app", d.spareAssembly()}
+	if _, err := there.cdk(ctx, "synth", name, "--quiet", "--output", d.spareAssembly(), "-c", "stage="+d.Stage, "-c", "spare=true"); err != nil {
+		return "", err
+	}
+	if !s.spare.prepared {
+		if _, err := there.cdk(ctx, append([]string{"bootstrap", "aws://" + s.account + "/" + d.SpareRegion}, app...)...); err != nil {
+			return "", err
+		}
+	}
+	if rolledBack(s.spare.stack.status) {
+		if err := there.unprotect(ctx, name, s.spare.stack.status); err != nil {
+			return "", err
+		}
+	}
+	if _, err := there.cdk(ctx, append([]string{"deploy", name, "--require-approval", d.approval(),
+		"--parameters", name + ":PrimaryRegion=" + d.Config.Region, "--parameters", name + ":PrimaryKeys=" + keys}, app...)...); err != nil {
+		return "", err
+	}
+	deployed, err := there.describe(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	parts := []string{d.SpareRegion}
+	for _, output := range []string{"VaultName", "BlobsBucket", "LogArchiveBucket"} {
+		if deployed.outputs[output] == "" {
+			return "", fmt.Errorf("the stack %s in region %s has no output %s: look at its events in CloudFormation, then run the command again", name, d.SpareRegion, output)
+		}
+		parts = append(parts, deployed.outputs[output])
+	}
+	return strings.Join(parts, "/"), nil
+}

@@ -192,7 +192,11 @@ func (s *Sealer) opening(ctx context.Context, wrapped []byte, place string) (*da
 		return k, nil
 	}
 	k, err := s.once(ctx, "open"+string(wrapped), func(ctx context.Context) (*dataKey, error) {
-		out, err := s.client.Decrypt(ctx, &kms.DecryptInput{CiphertextBlob: wrapped, EncryptionContext: purpose()})
+		in := &kms.DecryptInput{CiphertextBlob: wrapped, EncryptionContext: purpose()}
+		if len(s.keys) == 1 {
+			in.KeyId = &s.keys[0] // in another Region than that of the seal, a replica: KMS need not derive it from the ciphertext
+		}
+		out, err := s.client.Decrypt(ctx, in)
 		if err != nil {
 			return nil, err
 		}

@@ -285,3 +285,49 @@ func TestSigningNeedsAnEd25519Key(t *testing.T) {
 		t.Errorf("NewSigning with a P-256 key: %v", err)
 	}
 }
+
+// After the loss of a Region the control plane uses replicas of its keys in another one. They open what was sealed, and tokens
+// stay valid. moto has no Ed25519 keys.
+func TestReplicasDoTheWorkOfTheirKeys(t *testing.T) {
+	first := configAt(server.Endpoint(t))
+	other := first.Copy()
+	other.Region = "eu-west-1"
+	replicated := func(spec types.KeySpec, usage types.KeyUsageType) (key, replica string) {
+		client := awskms.NewFromConfig(first)
+		made, err := client.CreateKey(t.Context(), &awskms.CreateKeyInput{KeySpec: spec, KeyUsage: usage, MultiRegion: aws.Bool(true)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied, err := client.ReplicateKey(t.Context(), &awskms.ReplicateKeyInput{KeyId: made.KeyMetadata.Arn, ReplicaRegion: &other.Region})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, replica = *made.KeyMetadata.Arn, *copied.ReplicaKeyMetadata.Arn
+		if want := strings.Replace(key, first.Region, other.Region, 1); replica != want || !strings.Contains(key, ":key/mrk-") {
+			t.Fatalf("the replica of %s is %s, want %s", key, replica, want)
+		}
+		return key, replica
+	}
+
+	key, replica := replicated(types.KeySpecSymmetricDefault, types.KeyUsageTypeEncryptDecrypt)
+	sealed, err := kms.New(first, time.Now, key).Seal(t.Context(), []byte("a password"), "install/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened, err := kms.New(other, time.Now, replica).Open(t.Context(), sealed, "install/1"); err != nil || string(opened) != "a password" {
+		t.Errorf("the replica opens %q; error %v", opened, err)
+	}
+	own := sealingKey(t, other)
+	if opened, err := kms.New(other, time.Now, own).Open(t.Context(), sealed, "install/1"); err == nil {
+		t.Errorf("a key of the other Region that is no replica opens %q", opened)
+	}
+
+	key, replica = replicated(types.KeySpecHmac256, types.KeyUsageTypeGenerateVerifyMac)
+	derived, err := kms.Derive(t.Context(), first, key, "tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := kms.Derive(t.Context(), other, replica, "tokens"); err != nil || !bytes.Equal(again, derived) {
+		t.Errorf("the replica derives another key of tokens; error %v", err)
+	}
+}

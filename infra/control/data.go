@@ -56,9 +56,15 @@ func (b *builder) definitions() []definition {
 	}
 }
 
-// keys makes the five keys.
+// keys makes the five keys. A stack that replaces one of a lost Region makes none: it uses the replicas that ParameterKeys
+// names, because only they open what was sealed, and runners accept no other signature.
 func (b *builder) keys() {
-	for _, d := range b.definitions() {
+	existing := b.parameters[ParameterKeys].value
+	makes := awscdk.NewCfnCondition(b.stack, jsii.String("MakesKeys"), &awscdk.CfnConditionProps{Expression: awscdk.Fn_ConditionNot(b.parameters[ParameterKeys].isSet)})
+	of := func(own, replica any) string {
+		return *awscdk.Fn_ConditionIf(makes.LogicalId(), own, replica).ToString()
+	}
+	for i, d := range b.definitions() {
 		props := &awskms.CfnKeyProps{Description: jsii.String(b.name + ": " + d.purpose), KeyPolicy: d.policy, PendingWindowInDays: jsii.Number(30),
 			// A key cannot become multi-Region later. Without a replica in another Region, the loss of
 			// this Region would be the loss of all sealed values and of the key that runners pin.
@@ -70,7 +76,10 @@ func (b *builder) keys() {
 		}
 		k := awskms.NewCfnKey(b.stack, jsii.String(d.id), props)
 		keep(k)
-		*d.of = key{id: *k.Ref(), arn: *k.AttrArn()}
+		k.CfnOptions().SetCondition(makes)
+		// The four commas are there without the parameter, too: CloudFormation refuses an index that does not exist.
+		id := *awscdk.Fn_Select(jsii.Number(float64(i)), awscdk.Fn_Split(jsii.String(","), jsii.String(existing+",-,-,-,-"), nil))
+		*d.of = key{id: of(k.Ref(), id), arn: of(k.AttrArn(), b.arn("kms", "key/"+id))}
 		b.alias(d)
 	}
 	first, spare := b.signingKey.arn, b.spareKey.arn

@@ -27,6 +27,7 @@ const (
 	ParameterSigns       = "SignsWith"
 	ParameterDirect      = "DirectLaunch"
 	ParameterSpare       = "SpareStack"
+	ParameterKeys        = "ExistingKeys"
 )
 
 // Values of ParameterSigns: the key that signs job specs. Runners pin both keys.
@@ -71,6 +72,7 @@ func (b *builder) declare() {
 		{ParameterBudget, None, `none|[1-9][0-9]{0,7}`, "an amount in whole dollars", "What this AWS account may cost a month in US dollars before an alarm; it needs AlarmEmail to reach a person"},
 		{ParameterTable, None, `none|[A-Za-z0-9_.-]{3,255}/stream/[0-9T:.-]+`, "the table's name, /stream/ and the stream's label: `make deploy TABLE=NAME` finds it", "Restored table that the functions serve instead of the stack's own, with its stream"},
 		{ParameterSpare, None, `none|[a-z]{2}(-[a-z]+)+-[0-9]/[A-Za-z0-9_-]{1,50}/[a-z0-9.-]{3,63}/[a-z0-9.-]{3,63}`, "REGION/VAULT/BUCKET/BUCKET: `make deploy SPARE_REGION=REGION` finds them", "Region, vault, bucket of blobs and bucket of logs of the spare stack, which get copies"},
+		{ParameterKeys, None, `none|` + keysPattern, "the parameter PrimaryKeys of the spare stack in this Region: `make deploy` takes it when it creates the stack", "Ids of five keys of this Region that the stack uses instead of making its own, separated by commas; only for a new stack"},
 		{ParameterSigns, SignsFirst, `First|Spare`, "First or Spare", "Key that signs job specs; Spare if the first is lost"},
 		{ParameterReserves, ReservesNot, `Yes|No`, "Yes or No", "Whether functions have reserved concurrency; it needs the account's quota of 1,000"},
 	} {

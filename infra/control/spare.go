@@ -5,6 +5,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsbackup"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -48,9 +49,14 @@ func NewSpare(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	b.replicas()
 	b.buckets()
 	vault := b.vault("Vault")
+	restore, err := b.restoreRole("fairlead-" + props.Stage)
+	if err != nil {
+		return nil, fmt.Errorf("spare stack: %w", err)
+	}
 	nag.Suppress(b.accessLogs, "AwsSolutions-S1", "it keeps the access logs of the other buckets; logging its own would never end")
 	for _, o := range []struct{ id, doc, value string }{
 		{"VaultName", "keeps copies of the table's backups", *vault.Ref()},
+		{"RestoreRoleArn", "AWS Backup restores the table with this role", *restore.AttrArn()},
 		{"BlobsBucket", "copies of the blobs", *b.blobs.Ref()},
 		{"LogArchiveBucket", "copies of the archived logs", *b.archive.Ref()},
 		{"DataKeyArn", "encrypts the table that is restored here", b.dataKey.arn},
@@ -80,6 +86,28 @@ func (b *builder) replicas() {
 		*d.of = key{id: *k.Ref(), arn: *k.AttrArn()}
 		b.alias(d)
 	}
+}
+
+// restoreRole makes the role with which AWS Backup restores the table here, under a name that begins with the control plane's. It
+// exists before it is needed, because IAM itself may not accept changes while the Region of its control plane is lost.
+func (b *builder) restoreRole(plane string) (awsiam.CfnRole, error) {
+	statements := []policy.Statement{
+		{Sid: "RestoreTheTable", Resources: []string{b.arn("dynamodb", "table/"+plane+"-*")}, Actions: []string{
+			"dynamodb:RestoreTableFromAwsBackup", "dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan",
+			"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}},
+		{Sid: "OpenTheBackup", Resources: []string{b.dataKey.arn},
+			Actions: []string{"kms:DescribeKey", "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext", "kms:ReEncryptFrom", "kms:ReEncryptTo"}},
+		{Sid: "LendTheKeyToAWS", Actions: []string{"kms:CreateGrant"}, Resources: []string{b.dataKey.arn},
+			Conditions: map[string]map[string]any{"Bool": {"kms:GrantIsForAWSResource": "true"}}},
+	}
+	role := awsiam.NewCfnRole(b.stack, jsii.String("RestoreRole"), &awsiam.CfnRoleProps{
+		Description:              jsii.String(b.name + ": restores the table"),
+		AssumeRolePolicyDocument: policy.Trust("backup.amazonaws.com", map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}}),
+		Policies:                 []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("restore"), PolicyDocument: policy.Document(statements...)}},
+	})
+	return role, nag.Wildcards(b.stack, role, statements, map[string]string{
+		"RestoreTheTable": "the operator chooses the end of the restored table's name",
+	})
 }
 
 // vault makes a vault of AWS Backup. A backup in it ends only by its age: the policy refuses every caller who would delete it

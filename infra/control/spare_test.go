@@ -99,7 +99,7 @@ func TestSpareStackKeepsEverything(t *testing.T) {
 	for id, r := range s.Resources {
 		of[r.Type]++
 		switch r.Type {
-		case "AWS::S3::BucketPolicy", "AWS::KMS::Alias", "AWS::CDK::Metadata":
+		case "AWS::S3::BucketPolicy", "AWS::KMS::Alias", "AWS::IAM::Role":
 		default:
 			if r.DeletionPolicy != "RetainExceptOnCreate" {
 				t.Errorf("%s is deleted with its stack, or stays after a failed creation: %q", id, r.DeletionPolicy)
@@ -126,6 +126,50 @@ func TestReplicasAreOfTheirKeys(t *testing.T) {
 	}
 	if got, err := first.Output("KeyIds"); err != nil || got != strings.ToLower(strings.Join(keyNames(), ",")) {
 		t.Errorf("the control plane's stack prints the keys %s, want the order %v; error %v", got, keyNames(), err)
+	}
+}
+
+// A stack that replaces one of a lost Region makes no key, and uses each replica for the purpose of its key. The parts of the
+// stack that use the keys differ in nothing else.
+func TestStackUsesExistingKeys(t *testing.T) {
+	values := given()
+	values[control.ParameterKeys] = strings.Join(primaryKeys(), ",")
+	s, err := synth(t).template.Resolve(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := stack(t)
+	var replaced []string
+	for i, name := range keyNames() {
+		if _, made := s.Resources[name]; made {
+			t.Errorf("the stack makes %s", name)
+		}
+		if _, made := own.Resources[name]; !made {
+			t.Errorf("a stack without existing keys does not make %s", name)
+		}
+		if got := s.Resources[name+"Alias"].Properties["TargetKeyId"]; got != primaryKeys()[i] {
+			t.Errorf("the alias of %s names %v, want %s", name, got, primaryKeys()[i])
+		}
+		replaced = append(replaced, ":key/"+strings.ToLower(name), ":key/"+primaryKeys()[i])
+	}
+	with, uses := strings.NewReplacer(replaced...), 0
+	for id, r := range own.Resources {
+		if r.Type == "AWS::KMS::Key" || r.Type == "AWS::KMS::Alias" || r.Type == "AWS::Lambda::Version" { // a version's description has the parameters
+			continue
+		}
+		before, after := fmt.Sprint(r.Properties), fmt.Sprint(s.Resources[id].Properties)
+		if strings.Contains(before, ":key/") {
+			uses++
+		}
+		if with.Replace(before) != after {
+			t.Errorf("%s differs in more than the keys:\n%s\n%s", id, before, after)
+		}
+	}
+	if uses < 10 {
+		t.Errorf("only %d resources use a key", uses)
+	}
+	if got, err := s.Output("KeyIds"); err != nil || got != values[control.ParameterKeys] {
+		t.Errorf("the stack prints the keys %v; error %v", got, err)
 	}
 }
 
@@ -243,6 +287,31 @@ func TestCopiesReachOnlyTheSpareStack(t *testing.T) {
 		}
 		questions = append(questions, q)
 	}
+	restored := "arn:aws:dynamodb:eu-central-1:111122223333:table/fairlead-test-"
+	for _, r := range []struct {
+		action, resource string
+		allowed          bool
+	}{
+		{"dynamodb:RestoreTableFromAwsBackup", restored + "restored", true},
+		{"dynamodb:BatchWriteItem", restored + "restored", true},
+		{"kms:Decrypt", spare.ARN("DataKey"), true},
+		{"dynamodb:RestoreTableFromAwsBackup", "arn:aws:dynamodb:eu-central-1:111122223333:table/other", false},
+		{"dynamodb:DeleteTable", restored + "restored", false},
+		{"kms:Decrypt", spare.ARN("SealKey"), false},
+	} {
+		rows = append(rows, struct {
+			role, action, resource string
+			context                map[string]any
+			allowed                bool
+		}{"RestoreRole", r.action, r.resource, nil, r.allowed})
+		q := infratest.Question{Principal: spare.ARN("RestoreRole"), Action: r.action, Resource: r.resource, Account: infratest.Account, Identity: spare.Policies("RestoreRole")}
+		for _, id := range []string{"DataKey", "SealKey"} {
+			if r.resource == spare.ARN(id) {
+				q.ResourceP = spare.Resources[id].Properties["KeyPolicy"].(map[string]any)
+			}
+		}
+		questions = append(questions, q)
+	}
 	admin := map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*"}}}
 	for _, action := range []string{"DeleteRecoveryPoint", "UpdateRecoveryPointLifecycle", "DeleteBackupVault", "DeleteBackupVaultAccessPolicy", "StartRestoreJob"} {
 		for _, p := range []any{s.Resources["BackupVault"].Properties["AccessPolicy"], spare.Resources["Vault"].Properties["AccessPolicy"]} {
@@ -269,6 +338,7 @@ func TestParametersOfCopiesAreChecked(t *testing.T) {
 		parameter string
 		good, bad []string
 	}{
+		{synth(t).template, control.ParameterKeys, []string{"none", keys}, []string{"", keys[37:], keys + ",", strings.ReplaceAll(keys, ",", " ")}},
 		{synth(t).template, control.ParameterSpare, []string{"none", "eu-west-1/fairlead-prod-spare-0a1b2c3d/bucket-a/bucket-b", "us-gov-west-1/v/abc/abd"}, []string{"", "eu-west-1", "eu-west-1/vault/bucket", "eu-west-1/vault/b_a/bucket", "Europe/v/abc/abd"}},
 		{synthSpare(t).template, control.ParameterPrimaryRegion, []string{"eu-central-1", "ap-southeast-2"}, []string{"", "none", "eu-central-1a"}},
 		{synthSpare(t).template, control.ParameterPrimaryKeys, []string{keys}, []string{"", keys[37:], keys + ",mrk-" + strings.Repeat("0", 32), strings.ToUpper(keys)}},

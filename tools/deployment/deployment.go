@@ -171,6 +171,7 @@ type state struct {
 	alarms          string            // wanted: mail address that gets alarms; "": none
 	budget          string            // wanted: US dollars a month above which there is an alarm; "": no limit
 	spare           spare
+	keys            string // wanted: ids of the replicas that the stack uses; "": keys of its own
 	table           string // wanted: restored table with its stream, as the parameter RestoredTable; "": the stack's own
 }
 
@@ -392,6 +393,9 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	s.direct = d.DirectLaunch == On || d.DirectLaunch == "" && set(s.parameters["DirectLaunch"]) != ""
 	s.alarms = set(cmp.Or(d.AlarmEmail, s.parameters["AlarmEmail"]))
 	s.budget = set(cmp.Or(d.Budget, s.parameters["MonthlyBudget"]))
+	if s.keys, err = d.existingKeys(ctx, current); err != nil {
+		return state{}, err
+	}
 	if s.spare, err = d.inspectSpare(ctx, s.parameters["SpareStack"]); err != nil {
 		return state{}, err
 	}
@@ -476,6 +480,9 @@ func (d *Deployment) announce(s state) {
 		verb = "update"
 	}
 	step("%s the stack %s", verb, d.stack())
+	if s.keys != "" {
+		step("use the replicas that the stack %s of this region keeps, and make no keys", d.spareStack())
+	}
 	switch {
 	case s.direct:
 		step("run agents beside the control plane that start jobs in customers' clusters (direct launch)")

@@ -59,6 +59,7 @@ type account struct {
 	public    map[string]ed25519.PublicKey // of each KMS key that the caller may read, by ARN
 	simulated []string                     // the actions that were simulated
 	spare     spareRegion
+	replicas  string // the keys of the spare stack in the control plane's Region; \"\": there is none
 }
 
 // spareRegion simulates another Region of the account.
@@ -163,6 +164,10 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `<GetCallerIdentityResponse><GetCallerIdentityResult><Account>111122223333</Account><Arn>arn:aws:iam::111122223333:user/alice</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>`)
 	case action == "DescribeStacks" && name == "CDKToolkit":
 		a.describe(w, name, "CREATE_COMPLETE", map[string]string{"BootstrapVersion": cmp.Or(a.bootstrap, "30")}, nil)
+	case action == "DescribeStacks" && name == spareName && a.replicas != "": // of another Region's control plane
+		a.describe(w, name, "CREATE_COMPLETE", nil, map[string]string{"PrimaryKeys": a.replicas})
+	case action == "DescribeStacks" && name == spareName:
+		absent(w, name)
 	case action == "DescribeStacks" && a.status != "":
 		outputs := map[string]string{}
 		if !strings.HasPrefix(a.status, "ROLLBACK") {
@@ -511,6 +516,35 @@ func TestSpareRegionIsKept(t *testing.T) {
 	}
 }
 
+// After the loss of a Region the stack is created in the spare Region with the replicas there. With keys of its own it could open
+// nothing, and runners would refuse its jobs. A stack that exists never changes its keys.
+func TestNewStackUsesTheReplicas(t *testing.T) {
+	a := &account{replicas: "five replicas"}
+	d, out := a.deployment(t)
+	for _, step := range []string{"the creation", "an update", "an update after the spare stack was deleted"} {
+		if err := d.Do(t.Context()); err != nil || a.values["ExistingKeys"] != "five replicas" {
+			t.Errorf("%s: the stack uses %q; error %v", step, a.values["ExistingKeys"], err)
+		}
+		if !strings.Contains(out.String(), "use the replicas that the stack fairlead-test-spare of this region keeps") {
+			t.Errorf("%s: the output does not name the replicas:\n%s", step, out)
+		}
+		out.Reset()
+		if step == "an update" {
+			a.replicas = ""
+		}
+	}
+	own := &account{status: "CREATE_COMPLETE", replicas: "five replicas"}
+	d, _ = own.deployment(t)
+	if err := d.Do(t.Context()); err != nil || own.values["ExistingKeys"] != "none" {
+		t.Errorf("a stack with keys of its own takes %q; error %v", own.values["ExistingKeys"], err)
+	}
+	failed := &account{status: "ROLLBACK_COMPLETE", replicas: "five replicas"}
+	d, _ = failed.deployment(t)
+	if err := d.Do(t.Context()); err != nil || failed.values["ExistingKeys"] != "five replicas" {
+		t.Errorf("after a failed creation the stack uses %q; error %v", failed.values["ExistingKeys"], err)
+	}
+}
+
 // The control plane does not copy to a spare stack that could not be created, and the next run creates it.
 func TestFailedSpareStackIsRepeatable(t *testing.T) {
 	a := &account{status: "CREATE_COMPLETE", spare: spareRegion{prepared: true, fails: true}}
@@ -647,7 +681,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none", "ExistingKeys": "none"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}

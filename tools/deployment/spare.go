@@ -136,3 +136,21 @@ func (d *Deployment) deploySpare(ctx context.Context, s state) (string, error) {
 	}
 	return strings.Join(parts, "/"), nil
 }
+
+// existingKeys returns the wanted value of the parameter ExistingKeys. A stack's keys are decided at its creation and never
+// change, because with other keys it cannot open what it sealed. A new stack in a Region with a spare stack of the same stage
+// uses the replicas there: that is what they are for. An operator who has lost a Region cannot forget them.
+func (d *Deployment) existingKeys(ctx context.Context, current described) (string, error) {
+	if created(current.status) {
+		return set(current.parameters["ExistingKeys"]), nil
+	}
+	replicas, err := d.describe(ctx, d.spareStack())
+	if err != nil || !created(replicas.status) {
+		return "", err
+	}
+	keys := replicas.parameters["PrimaryKeys"]
+	if keys == "" {
+		return "", fmt.Errorf("the stack %s of this region names no keys in its parameter PrimaryKeys, so a new control plane could not use them", d.spareStack())
+	}
+	return keys, nil
+}

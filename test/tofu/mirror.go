@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // Mirror is a mirror of providers on disk. It has one provider, which NewMirror builds:
@@ -24,30 +24,25 @@ type Mirror struct {
 func NewMirror(t testing.TB, packed bool) Mirror {
 	t.Helper()
 	const version = "0.14.2"
-	root, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	dir := t.TempDir()
+	content, err := os.ReadFile(program.Other(t, "tools/providers", "github.com/hashicorp/terraform-provider-time"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	built := filepath.Join(dir, "provider")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", filepath.Join(filepath.Dir(strings.TrimSpace(string(root))), "tools", "providers"),
-		"-o", built, "github.com/hashicorp/terraform-provider-time")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the provider: %v\n%s", err, out)
-	}
+	built := filepath.Join(dir, "provider") // a copy, because a test may change the mirror's files
+	program.Write(t, built, content)
 	m := Mirror{Config: filepath.Join(dir, "tools.tfrc")}
-	platform, program := runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-time_v"+version
+	platform, provider := runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-time_v"+version
 	for _, host := range []string{"registry.opentofu.org", "registry.terraform.io"} {
 		at := filepath.Join(dir, "mirror", host, "hashicorp", "time")
-		file := filepath.Join(at, version, platform, program)
+		file := filepath.Join(at, version, platform, provider)
 		if packed {
 			file = filepath.Join(at, fmt.Sprintf("terraform-provider-time_%s_%s.zip", version, platform))
 		}
 		err := os.MkdirAll(filepath.Dir(file), 0o755)
 		switch {
 		case err == nil && packed:
-			err = Archive(file, program, built)
+			err = Archive(file, provider, built)
 		case err == nil:
 			err = os.Link(built, file)
 		}

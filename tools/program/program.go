@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,10 +46,31 @@ func Folder(t testing.TB, pattern string, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return folder(t, root, root, module+"/"+pattern, flags)
+}
+
+// Other builds a program of another module and returns its path: the package at the import
+// path, with the versions that the module in the folder below the root pins
+// ("tools/providers"). The program has no symbol table, as it is not of this repository.
+// Otherwise Other is like Build.
+func Other(t testing.TB, below, importPath string) string {
+	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(folder(t, root, filepath.Join(root, below), importPath, []string{"-ldflags=-s -w"}), path.Base(importPath))
+}
+
+// folder builds the programs that match the pattern of import paths, with the go.mod of
+// the folder from. It returns their folder below root.
+func folder(t testing.TB, root, from, pattern string, flags []string) string {
+	t.Helper()
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{pattern}, flags...), "\x00")))
-	name := fmt.Sprintf("%s-%x", strings.NewReplacer("/", "-", "...", "all").Replace(pattern), sum[:4])
+	short := strings.TrimPrefix(pattern, module+"/")
+	name := fmt.Sprintf("%s-%x", strings.NewReplacer("/", "-", "...", "all").Replace(short), sum[:4])
 	dir := filepath.Join(root, "bin", "test", name)
-	once, _ := built.LoadOrStore(dir, sync.OnceValue(func() error { return build(root, dir, pattern, flags) }))
+	once, _ := built.LoadOrStore(dir, sync.OnceValue(func() error { return build(from, dir, pattern, flags) }))
 	if err := once.(func() error)(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +93,9 @@ func Write(t testing.TB, path string, content []byte) {
 // built maps each folder to a function that builds its programs once in this process.
 var built sync.Map
 
-// build builds the programs into dir, unless a process of the same run has built them.
-func build(root, dir, pattern string, flags []string) error {
+// build builds the programs into dir with the go.mod of the folder from, unless a process
+// of the same run has built them.
+func build(from, dir, pattern string, flags []string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
@@ -98,14 +121,14 @@ func build(root, dir, pattern string, flags []string) error {
 		return err
 	}
 	// -w omits DWARF: no test needs it, and it takes a third of the linker's time.
-	args := append(append([]string{"build", "-trimpath", "-ldflags=-w"}, flags...), "-o", dir+string(filepath.Separator), module+"/"+pattern)
+	args := append(append([]string{"build", "-trimpath", "-ldflags=-w"}, flags...), "-o", dir+string(filepath.Separator), pattern)
 	cmd := exec.Command("go", args...)
-	cmd.Dir = root
+	cmd.Dir = from
 	cgo := "CGO_ENABLED=0"
 	if slices.Contains(flags, "-race") {
 		cgo = "CGO_ENABLED=1"
 	}
-	cmd.Env = append(os.Environ(), cgo)
+	cmd.Env = append(os.Environ(), cgo, "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -22,6 +23,17 @@ func TestBuild(t *testing.T) {
 	}
 	if other := program.Build(t, small, "-ldflags=-s -w"); other == path {
 		t.Errorf("other flags return the same program %s", other)
+	}
+}
+
+// A program of another module is built once, with the versions that the module's go.mod pins.
+func TestOtherModulesProgram(t *testing.T) {
+	path := program.Other(t, "tools/gotestsum", "gotest.tools/gotestsum")
+	if again := program.Other(t, "tools/gotestsum", "gotest.tools/gotestsum"); again != path {
+		t.Errorf("the second call returns %s, want %s", again, path)
+	}
+	if out, err := exec.Command(path, "--version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "gotestsum version ") {
+		t.Errorf("the program does not run: %v\n%s", err, out)
 	}
 }
 

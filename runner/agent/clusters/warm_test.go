@@ -70,7 +70,7 @@ func (l *lockedBuffer) String() string {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, runner: program.Build(t, "runner", "-tags", "clusters"), data: t.TempDir(), log: &lockedBuffer{}}
+	w := &world{t: t, runner: program.Build(t, "runner", "-tags=clusters"), data: t.TempDir(), log: &lockedBuffer{}}
 	endpoint := others.Endpoint(t)
 	cfg := aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", "")}
 	api := ecs.NewFromConfig(cfg)

@@ -78,7 +78,7 @@ func archiveMirror(t *testing.T) string {
 	const version = "0.0.1"
 	dir := t.TempDir()
 	built := filepath.Join(dir, "provider")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../tools/providers", "-o", built, "./archive")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../tools/providers", "-ldflags=-s -w", "-o", built, "./archive")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the provider: %v\n%s", err, out)

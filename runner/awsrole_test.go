@@ -57,6 +57,7 @@ func taskRole(t *testing.T, sts *ststest.Server, role, roleID string) []string {
 // A real agent that has only a task's role, without token and key, can run jobs of a real control plane. An agent with a
 // different role of the same name cannot run jobs.
 func TestAgentProvesItsTaskRole(t *testing.T) {
+	t.Parallel()
 	sts := ststest.New(time.Now)
 	s, err := local.Start(t.Context(), local.Options{Data: t.TempDir(), Listen: "127.0.0.1:0", STS: stsOver(t, sts)})
 	if err != nil {

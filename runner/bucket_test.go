@@ -104,6 +104,7 @@ const (
 // A component with its state in the customer's bucket is planned, applied, planned again without changes and destroyed, each
 // operation with its role. Its state, its plan and its credentials are nowhere else.
 func TestStateInABucket(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			b := newBucket(t, "states-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
@@ -180,6 +181,7 @@ func nowhere(t *testing.T, data string, texts ...string) {
 
 // A lock refuses other jobs. Their error names the lock's holder and a command, and the command releases the lock.
 func TestLockInABucket(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t, "locked", true)
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)
@@ -220,6 +222,7 @@ func TestLockInABucket(t *testing.T) {
 // The first state must not be created in a bucket without versions, where a mistake cannot be undone. An existing state
 // only gets a warning.
 func TestUnversionedBucketGetsNoFirstState(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t, "unversioned", false)
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)

@@ -114,6 +114,7 @@ const (
 // A component with its state in a Secret of a real cluster is planned, applied and destroyed with a service account that has
 // the minimal permissions. The error about a held lock names its holder, and its hint releases the lock.
 func TestStateInACluster(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			n := newNamespace(t)

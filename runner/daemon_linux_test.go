@@ -198,6 +198,8 @@ func TestNoDaemonOutlivesAKilledStep(t *testing.T) {
 					var plan func() string
 					a.job, plan = applyingIn(t, s, d.module(m, ""))
 					s.Until("the daemon is up", d.up)
+					// The agent starts the step, then writes its record. On a busy machine the daemon can be up before.
+					s.Until("the agent has recorded the step", func() bool { return len(a.started(a.job+"-*")) == 1 })
 					if step := a.started(a.job + "-*")[0]; (step.Group == "") != strings.Contains(place, "shim") || (step.Shim == nil) == (step.Group == "") {
 						t.Fatalf("the step is kept together by %+v", step)
 					}
@@ -219,6 +221,7 @@ func TestNoDaemonOutlivesAKilledStep(t *testing.T) {
 // Under an agent without privileges, a module kills its step: it reads the step's process number from /proc. The module's
 // daemon must not outlive the step.
 func TestNoDaemonOutlivesAStepItsModuleKilled(t *testing.T) {
+	t.Parallel()
 	var d daemon
 	var survived atomic.Bool
 	s := plane.New(t, plane.Options{})
@@ -266,6 +269,7 @@ func beginIn(t *testing.T, g proctree.Group) *syscall.SysProcAttr {
 // The agent reaps orphaned processes of a job that have ended, once the step is gone. Otherwise they would fill the process
 // table.
 func TestOrphansOfAJobAreReaped(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(module(`(setsid true &) | cat`)) // waits for the orphan's end

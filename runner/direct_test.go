@@ -44,13 +44,19 @@ const queueOfRunner = "runner-" + string(plane.RunnerID)
 
 func newAccount(t *testing.T) *account {
 	t.Helper()
+	return newAccountOf(t, 3)
+}
+
+// newAccountOf is newAccount with the number of deliveries after which a message becomes a dead letter.
+func newAccountOf(t *testing.T, receives int) *account {
+	t.Helper()
 	endpoint := others.Endpoint(t)
 	id := strings.ToLower(rand.Text())[:10]
 	a := &account{t: t, server: endpoint, group: "/fairlead-" + id + "/install/ins_1", groups: "/fairlead-" + id + "/install/", life: 15 * time.Minute,
 		cfg:    aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("AKIAVENDOR", "vendor", "")},
 		prefix: "q" + id + "-"}
 	var err error
-	if a.queue, err = sqs.New(a.cfg, sqs.Options{Prefix: a.prefix, MaxReceives: 3, Make: true, Now: time.Now}); err != nil {
+	if a.queue, err = sqs.New(a.cfg, sqs.Options{Prefix: a.prefix, MaxReceives: receives, Make: true, Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.queue.Make(t.Context(), queueOfRunner, nil); err != nil {
@@ -94,6 +100,7 @@ func (a *account) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 }
 
 func TestAccountGrantsAccess(t *testing.T) {
+	t.Parallel()
 	a := newAccount(t)
 	accesstest.Run(t, accesstest.Harness{Open: func(*testing.T) identity.Granter { return a }})
 }
@@ -142,6 +149,7 @@ func (a *account) index(job string, epoch int64) []byte {
 
 // A runner with access to its queue and its log group uses both: the API gets a claim by name, and no log.
 func TestRunnerUsesItsQueueAndLogGroup(t *testing.T) {
+	t.Parallel()
 	a := newAccount(t)
 	s := plane.New(t, a.options())
 	agent := startAgent(t, s, "", append(a.environ(), "FAIRLEAD_TOFU="+tool(t))...)
@@ -185,6 +193,7 @@ func TestRunnerWithoutItsQueueUsesTheAPI(t *testing.T) {
 
 // The access to a log expires during a job. The step requests new access with its lease token.
 func TestLogAccessIsRenewedDuringAJob(t *testing.T) {
+	t.Parallel()
 	a := newAccount(t)
 	a.life = time.Minute // a step renews its access when 3 minutes or less are left, so this access is renewed at its first use
 	s := plane.New(t, a.options())
@@ -198,6 +207,7 @@ func TestLogAccessIsRenewedDuringAJob(t *testing.T) {
 // If the index lacks a part of the log when the job ends, the step sends that part through the API. A slow subscription does
 // not delay a deployment.
 func TestUnindexedLogIsSentThroughTheAPI(t *testing.T) {
+	t.Parallel()
 	a := newAccount(t)
 	s := plane.New(t, plane.Options{Queue: a.queue, Access: a})
 	startAgent(t, s, "", a.environ()...)

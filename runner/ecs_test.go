@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -23,7 +25,10 @@ import (
 // tasksOf returns a simulated ECS that runs the runner's program, and the environment of an agent whose steps are its tasks.
 func tasksOf(t *testing.T) (*ecstest.Cloud, []string) {
 	t.Helper()
-	const region, family, group = "eu-west-1", "runner", "/steps"
+	// Tests that run at the same time share the server, and the agents list a cluster's tasks.
+	id := strings.ToLower(rand.Text())[:10]
+	const region, group = "eu-west-1", "/steps"
+	family, runners := "runner-"+id, "runners-"+id
 	endpoint := others.Endpoint(t)
 	cfg := aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", "")}
 	logs, api := cloudwatchlogs.NewFromConfig(cfg), ecs.NewFromConfig(cfg)
@@ -32,10 +37,10 @@ func tasksOf(t *testing.T) (*ecstest.Cloud, []string) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := api.CreateCluster(t.Context(), &ecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {
+	if _, err := api.CreateCluster(t.Context(), &ecs.CreateClusterInput{ClusterName: &runners}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.RegisterTaskDefinition(t.Context(), &ecs.RegisterTaskDefinitionInput{Family: aws.String(family), NetworkMode: types.NetworkModeAwsvpc,
+	if _, err := api.RegisterTaskDefinition(t.Context(), &ecs.RegisterTaskDefinitionInput{Family: &family, NetworkMode: types.NetworkModeAwsvpc,
 		RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
 		ContainerDefinitions: []types.ContainerDefinition{{Name: aws.String("step"), Image: aws.String("registry.example/runner:1"), Cpu: 256, Memory: aws.Int32(512)}}}); err != nil {
 		t.Fatal(err)
@@ -43,7 +48,7 @@ func tasksOf(t *testing.T) (*ecstest.Cloud, []string) {
 	cloud := ecstest.New(t, endpoint, program.Build(t, "runner"), family, group, logs)
 	cloud.Disk, cloud.Environ = "/var/lib/fairlead-runner", []string{"PATH=" + os.Getenv("PATH")}
 	return cloud, []string{"FAIRLEAD_TOFU=" + tool(t), "AWS_ENDPOINT_URL=" + cloud.URL(), "AWS_REGION=" + region, "AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=key",
-		file(fmt.Sprintf("{type: aws-ecs, job: {region: %s, cluster: runners, subnets: [%s], security_groups: [%s], task_definition: %s}}", region,
+		file(fmt.Sprintf("{type: aws-ecs, job: {region: %s, cluster: %s, subnets: [%s], security_groups: [%s], task_definition: %s}}", region, runners,
 			ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId"), ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId"), family))}
 }
 
@@ -54,6 +59,7 @@ func TestReplacedAgentTouchesNoTask(t *testing.T) {
 	withECS := program.Build(t, "runner", "-tags=clusters")
 	for name, sameDisk := range map[string]bool{"the next agent has the disk of the first": true, "the next agent has an empty disk, as on Fargate": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			cloud, env := tasksOf(t)
 			s := plane.New(t, plane.Options{})
 			a := startProgram(t, s, withECS, "", env...)

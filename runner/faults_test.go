@@ -151,6 +151,7 @@ func killTool(a *agentProcess, job string) {
 }
 
 func TestDeathIsReportedAfterAllProcessesEnd(t *testing.T) {
+	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -167,6 +168,7 @@ func TestDeathIsReportedAfterAllProcessesEnd(t *testing.T) {
 }
 
 func TestReplacedAgentDoesNotDisturbAnApply(t *testing.T) {
+	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -227,6 +229,7 @@ func TestUnwatchedDeathIsReportedAsVanished(t *testing.T) {
 }
 
 func TestStepWithoutRecordIsFoundAgain(t *testing.T) {
+	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -245,6 +248,7 @@ func TestStepWithoutRecordIsFoundAgain(t *testing.T) {
 }
 
 func TestDeathIsReportedWhenTheControlPlaneIsBack(t *testing.T) {
+	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -262,6 +266,7 @@ func TestDeathIsReportedWhenTheControlPlaneIsBack(t *testing.T) {
 }
 
 func TestDrainLetsStepsEnd(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	wait := filepath.Join(t.TempDir(), "go-on")
@@ -288,6 +293,7 @@ func TestDrainLetsStepsEnd(t *testing.T) {
 }
 
 func TestLostLeaseKillsTheToolAndWritesNothing(t *testing.T) {
+	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{LeaseTTL: 15 * time.Second})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -344,6 +350,7 @@ func TestOutageEndsAnApplyOnlyWithItsLease(t *testing.T) {
 }
 
 func TestLogSurvivesLostAnswersAndRewinds(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	wait := filepath.Join(t.TempDir(), "go-on")

@@ -82,6 +82,7 @@ echo working; while [ ! -e '`+wait+`' ]; do sleep 0.05; done`), nil)
 
 // An operator can make an agent follow only its own file.
 func TestFinalFileIgnoresTheConfiguration(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	s.Configure("r1", `{"type": "docker", "job": {"volumes": ["/:/host"]}}`)
 	startAgent(t, s, "", "FAIRLEAD_AGENT_CONFIG={final: true, runner_configuration: {type: local}}")

@@ -64,6 +64,7 @@ func startAs(t *testing.T, s *plane.Plane, uid uint32, env ...string) *agentProc
 
 // A plan must not read the agent's session or another job's launch token from the memory of the runner's processes.
 func TestToolCannotReadAgentAndStep(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAs(t, s, unprivileged)
 	// Because of the bracket, the pattern does not match the command line of the shell that searches.

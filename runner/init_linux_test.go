@@ -41,6 +41,7 @@ done`
 // With the init process of ECS, process 1 ran as the tools' user, with the whole environment of the
 // container. A tool read there the address of the task role's credentials.
 func TestToolReadsNoEnvironmentOfAContainer(t *testing.T) {
+	t.Parallel()
 	look := func(t *testing.T, before ...string) (log string, program string) {
 		s := plane.New(t, plane.Options{})
 		a := startInNamespace(t, s, before...)

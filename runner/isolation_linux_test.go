@@ -198,6 +198,7 @@ const exampleModuleWithout = `output "nothing" { value = null }`
 // Modules can read the paths that the operator lists and the paths in passed variables. They cannot read private paths,
 // even if these are below a listed path.
 func TestListedPathsAreReadable(t *testing.T) {
+	t.Parallel()
 	landlockNeeded(t)
 	s := plane.New(t, plane.Options{})
 	top := t.TempDir()
@@ -234,6 +235,7 @@ func TestListedPathsAreReadable(t *testing.T) {
 
 // An agent with required isolation does not start on a machine without it.
 func TestIsolationSetting(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		isolation string
 		code      int
@@ -245,6 +247,7 @@ func TestIsolationSetting(t *testing.T) {
 		{"always", 1, "FAIRLEAD_ISOLATION"},
 	} {
 		t.Run(tc.isolation, func(t *testing.T) {
+			t.Parallel()
 			landlockNeeded(t)
 			s := plane.New(t, plane.Options{})
 			a := startAgent(t, s, "", "FAIRLEAD_ISOLATION="+tc.isolation)

@@ -33,6 +33,7 @@ func moveSpec(from, to events.StateRef) events.JobSpec {
 // A state is moved from the runner's disk to a bucket, to the control plane, and back to the disk, where an older copy has
 // stayed. After each move, the next plan has no changes. All old copies remain. Repeating a move changes nothing.
 func TestStateIsMoved(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			b := newBucket(t, "moved-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
@@ -63,6 +64,7 @@ func TestStateIsMoved(t *testing.T) {
 
 // A failed move has a reason, and both states stay as they were.
 func TestFailedMoveChangesNothing(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t, "unmoved", true)
 	s := plane.New(t, plane.Options{Stack: true})
 	a := startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t))...)

@@ -95,6 +95,7 @@ func TestCustomersModeIsKept(t *testing.T) {
 // A disabled agent stops its running jobs in the same way as a cancel does: the tool saves its state, and the end is
 // reported.
 func TestDisablingAnAgentStopsItsJobs(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	m := mark()
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -152,6 +153,7 @@ func TestStricterModeIsApplied(t *testing.T) {
 }
 
 func TestInvalidModeIsRefused(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_MODE=off")
 	if code := a.exit(s); code != 1 || !strings.Contains(a.out.String(), `FAIRLEAD_MODE: "off" is not a mode`) {
@@ -303,6 +305,7 @@ func (p *localPlane) untilSucceeded(job string) {
 
 // After the pause command returns, the agent starts no job.
 func TestPauseReturnsAfterTheAgentPaused(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "")
 	s.Until("the agent is ready", func() bool { return strings.Contains(a.out.String(), "msg=ready") })

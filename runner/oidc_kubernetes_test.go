@@ -116,6 +116,7 @@ func (a *apiServer) tokenOf(name string, audiences ...string) string {
 // An agent can authenticate with a real API server's token of its service account, and with no other token. The control plane
 // uses the keys that the API server publishes or the keys in the trust.
 func TestAgentUsesItsServiceAccountToken(t *testing.T) {
+	t.Parallel()
 	a := newAPIServer(t)
 	uid := a.account("runner")
 	a.account("other")

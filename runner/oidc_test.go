@@ -132,6 +132,7 @@ func (f *federation) sessions() []wire.RunnerSession {
 // folder, the agent can use the same token again. No other agent can use the token. If the trust is deleted, the agent's
 // session ends.
 func TestAgentUsesItsPlatformsToken(t *testing.T) {
+	t.Parallel()
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)
 	f := newFederation(t, issuer)
@@ -196,6 +197,7 @@ func TestAgentUsesItsPlatformsToken(t *testing.T) {
 // A CI job and a virtual machine of Google Cloud request tokens with an audience that contains their purpose; a trust can
 // require that.
 func TestAgentRequestsABoundToken(t *testing.T) {
+	t.Parallel()
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

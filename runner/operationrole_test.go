@@ -71,6 +71,7 @@ func stackVariables(t testing.TB, trusted, step string) (env []string) {
 // In a customer's stack, each operation uses its own role, and its tool finds the credentials itself. The runner's own
 // credentials do not reach the tool. The log masks the credentials that the tool prints.
 func TestOperationUsesItsRole(t *testing.T) {
+	t.Parallel()
 	endpoint := others.Endpoint(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -101,6 +102,7 @@ func TestOperationUsesItsRole(t *testing.T) {
 
 // An operation does not start without its role.
 func TestOperationWithoutItsRoleFails(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{Stack: true})
 	startAgent(t, s, "", append(inStack(t, "http://127.0.0.1:1"), "FAIRLEAD_TOFU="+tool(t), "AWS_MAX_ATTEMPTS=1")...)
 	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish

@@ -16,6 +16,7 @@ func logSpec() events.JobSpec {
 
 // A vendor that has no access to the agent's machine can request the agent's own log.
 func TestAgentSharesItsLog(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	earlier := s.Queue(checkSpec())
@@ -37,6 +38,7 @@ func TestAgentSharesItsLog(t *testing.T) {
 
 // The operator decides whether the agent shares its log.
 func TestAgentCanRefuseToShareItsLog(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_SHARE_LOG=false")
 	j := s.UntilFinished(s.Queue(logSpec()))

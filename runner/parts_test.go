@@ -28,6 +28,7 @@ output "password" {
 
 // The front end of this control plane accepts 16 KB. States and plans are larger, so they travel in parts.
 func TestLargeStatesAndPlansGoInParts(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		t.Run(tool, func(t *testing.T) {
 			s := plane.New(t, plane.Options{MaxBody: 16 << 10})

@@ -202,6 +202,7 @@ func TestEmptyDisksShareProvidersInTheBucket(t *testing.T) {
 
 // A mistake in the location of the mirror is found when the agent starts, and not by each job.
 func TestWrongProviderMirrorIsRefused(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_PROVIDER_MIRROR=s3:/providers")
 	<-a.done

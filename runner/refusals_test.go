@@ -24,6 +24,7 @@ import (
 // A step runs a spec only if the spec is for this step, is valid now and is signed with the pinned key. For every other
 // spec, the step runs no plugin and reports the reason.
 func TestInvalidSpecIsRefused(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	_, other, err := ed25519.GenerateKey(rand.Reader)
@@ -183,6 +184,7 @@ func TestTerraformJobFailsWithAReason(t *testing.T) {
 }
 
 func TestMissingToolIsReported(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU=/nowhere/tofu")
 	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish
@@ -192,6 +194,7 @@ func TestMissingToolIsReported(t *testing.T) {
 }
 
 func TestToolGetsNoAmbientVariables(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_PASS_ENV=WANTED", "WANTED=was-passed-on", "TF_VAR_name=ambient")
 	job := applying(t, s, module(`env; echo working`), func(sp *events.JobSpec) { sp.Env = map[string]string{"FROM_SPEC": "of-the-spec"} })
@@ -211,6 +214,7 @@ func TestToolGetsNoAmbientVariables(t *testing.T) {
 // The test truncates the copy of the state that the tool leaves, as if the disk were full. The step must not report the
 // copy as whole.
 func TestTornCopyOfAStateIsNotWhole(t *testing.T) {
+	t.Parallel()
 	wrapper := filepath.Join(t.TempDir(), "tofu")
 	script := fmt.Sprintf("#!/bin/sh\n%q \"$@\"\nended=$?\n[ ! -f errored.tfstate ] || truncate -s 100 errored.tfstate\nexit $ended\n", tool(t))
 	program.Write(t, wrapper, []byte(script))
@@ -230,6 +234,7 @@ func TestTornCopyOfAStateIsNotWhole(t *testing.T) {
 }
 
 func TestUnsavedStateIsSalvaged(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
@@ -254,6 +259,7 @@ func TestUnsavedStateIsSalvaged(t *testing.T) {
 }
 
 func TestApplyNeedsNothingOfThePlansRunner(t *testing.T) {
+	t.Parallel()
 	// In http storage, the control plane has the plan. So the apply needs nothing that the plan's runner stored.
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -304,6 +310,7 @@ func TestModuleWithItsOwnBackendAndModules(t *testing.T) {
 }
 
 func TestHostileArtifactIsRefused(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	outside := filepath.Join(t.TempDir(), "outside")

@@ -11,6 +11,7 @@ import (
 
 // The main case: an agent enrols, gets a session and claims a job, a step runs the job, and no files remain.
 func TestAgentRunsAJob(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	job := s.Queue(checkSpec())
@@ -43,6 +44,7 @@ func TestAgentRunsAJob(t *testing.T) {
 }
 
 func TestManyJobsAtOnce(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", file("{type: local, concurrency: 4}"))
 	var jobs []string
@@ -58,6 +60,7 @@ func TestManyJobsAtOnce(t *testing.T) {
 }
 
 func TestSecondAgentOnOneFolderIsRefused(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))
@@ -68,6 +71,7 @@ func TestSecondAgentOnOneFolderIsRefused(t *testing.T) {
 }
 
 func TestLostFinishAnswerIsNoSecondReport(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	s.LoseFinishAnswers(2)
@@ -80,6 +84,7 @@ func TestLostFinishAnswerIsNoSecondReport(t *testing.T) {
 }
 
 func TestEndedSessionIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))
@@ -88,6 +93,7 @@ func TestEndedSessionIsReplaced(t *testing.T) {
 }
 
 func TestAgentReconnectsAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "")
 	s.UntilFinished(s.Queue(checkSpec()))

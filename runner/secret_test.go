@@ -93,6 +93,7 @@ output "other" { value = var.other }
 // A customer gives a secret to the component that needs it. The step reads it from the customer's store, and the tool
 // gets it as a variable of the module or in its environment. The log masks it, and no file of the agent has it.
 func TestCustomersSecretReachesOnlyItsTool(t *testing.T) {
+	t.Parallel()
 	c := newCustomer(t)
 	c.parameter(t, "/acme/github", "gh-0123456789abcdef")
 	arn := c.secret(t, "acme/db", `{"username":"shop","password":"correct-battery-staple"}`)
@@ -135,6 +136,7 @@ func TestCustomersSecretReachesOnlyItsTool(t *testing.T) {
 
 // A job without its secret does not start. Its report names the reference, and no secret.
 func TestJobWithoutItsSecretFails(t *testing.T) {
+	t.Parallel()
 	c := newCustomer(t)
 	c.parameter(t, "/acme/plain", "hush-hush-hush")
 	binary := filepath.Join(t.TempDir(), "binary")
@@ -150,6 +152,7 @@ func TestJobWithoutItsSecretFails(t *testing.T) {
 		"a field of a text":               {"ssm:/acme/plain#password", `it is no JSON object, so it has no field "password"`},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			s := plane.New(t, plane.Options{})
 			startAgent(t, s, "", append(c.env, "FAIRLEAD_TOFU="+tool(t), agentFile(t, map[string]string{"var.password": row.from}))...)
 			f := s.UntilFinished(s.Queue(spec("plan", "local", s.Push(map[string]string{"main.tf": usesSecrets})))).Finish
@@ -162,6 +165,7 @@ func TestJobWithoutItsSecretFails(t *testing.T) {
 
 // The value of a variable in app.yaml is the vendor's. The customer's own secret replaces it.
 func TestCustomersSecretReplacesTheVendorsValue(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "other")
 	if err := os.WriteFile(file, []byte("of-the-customer"), 0o600); err != nil {
 		t.Fatal(err)
@@ -203,6 +207,7 @@ func filesBelow(t *testing.T, folder string) map[string]string {
 // In a customer's stack the step runs in a task of its own. It reads the secret with the task's credentials: the agent passes on
 // the reference, and has no way to the store.
 func TestTaskReadsCustomersSecret(t *testing.T) {
+	t.Parallel()
 	c := newCustomer(t)
 	c.parameter(t, "/acme/in-a-task", "only-for-the-task")
 	cloud, env := tasksOf(t)

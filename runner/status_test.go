@@ -78,6 +78,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 // The test checks the status of an agent that starts, runs a job, cannot reach its control plane, runs another job, and
 // drains.
 func TestAgentServesItsStatus(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{Heartbeat: time.Second})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", file("{type: local, concurrency: 3}"))
 	url := statusURL(s, a)
@@ -131,6 +132,7 @@ func TestAgentServesItsStatus(t *testing.T) {
 
 // A job that the step refuses is counted as failed.
 func TestRefusedJobIsCountedAsFailed(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", "FAIRLEAD_TOFU=/nowhere", file("{type: local, concurrency: 1}"))
 	url := statusURL(s, a)
@@ -144,6 +146,7 @@ func TestRefusedJobIsCountedAsFailed(t *testing.T) {
 
 // If the status address is in use, the agent does not start, because it could not be monitored without its status.
 func TestTakenStatusAddressStopsTheAgent(t *testing.T) {
+	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	taken := strings.TrimPrefix(s.URL(), "http://")
 	a := startAgent(t, s, "", "FAIRLEAD_STATUS_ADDRESS="+taken)

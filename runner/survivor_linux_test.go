@@ -54,12 +54,14 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 
 // If the tool of a killed step cannot save its state, the agent keeps the copy that the tool left.
 func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
+	t.Parallel()
 	t.Run("the control plane refuses the state", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}) })
 	// With a limit of bodies, the tool reaches the control plane only through its step.
 	t.Run("the relay ends with the step", func(t *testing.T) { keepsUnsavedState(t, plane.Options{MaxBody: 1 << 20}) })
 }
 
 func keepsUnsavedState(t *testing.T, o plane.Options) {
+	t.Parallel()
 	m := mark()
 	s := plane.New(t, o)
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
@@ -78,6 +80,7 @@ func keepsUnsavedState(t *testing.T, o plane.Options) {
 
 // If an agent and its step die at the same time, the next agent waits for the tool.
 func TestNextAgentWaitsForTheTool(t *testing.T) {
+	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))

@@ -72,9 +72,11 @@ func succeeded(t *testing.T, j plane.Job) plane.Job {
 // The main case: a component is planned, applied, planned without changes, and destroyed. The test uses each tool with each
 // storage.
 func TestPlanApplyNoChangeDestroy(t *testing.T) {
+	t.Parallel()
 	for tool, path := range tofu.Tools(t) {
 		for _, storage := range []string{"local", "http"} {
 			t.Run(tool+"/"+storage, func(t *testing.T) {
+				t.Parallel()
 				s := plane.New(t, plane.Options{})
 				a := startAgent(t, s, "", "FAIRLEAD_TOFU="+path)
 				ref := s.Push(map[string]string{"main.tf": exampleModule})

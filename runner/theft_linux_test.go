@@ -581,6 +581,7 @@ func runnerImage(t *testing.T, engine string) (image, readable string) {
 // A tool, as the user of the real image, reads every process, file and endpoint that it can reach. It finds the credentials of its own
 // operation, and no other secret. The rows with a planted mistake find more, so the test can fail; a short run omits them.
 func TestToolFindsOnlyItsOwnCredentials(t *testing.T) {
+	t.Parallel()
 	var server dockerd.Server
 	t.Cleanup(server.Stop)
 	engine := server.Host(t)

@@ -27,6 +27,7 @@ func release(t *testing.T, path, version string) {
 // SIGTERM and then SIGKILL, but its step gets no signal. The new version continues on the same data folder. The apply
 // succeeds, is reported once, and its log is complete.
 func TestNewVersionTakesOverDuringAnApply(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	installed, next, gate := filepath.Join(dir, "fairlead-runner"), filepath.Join(dir, "next"), filepath.Join(dir, "gate")
 	release(t, installed, "v1.0.0")
@@ -106,6 +107,7 @@ func TestPinnedRunnerRefusesOtherVersions(t *testing.T) {
 // The operator sets the version of the channel stable. A runner of that channel receives the version in the response to a
 // heartbeat. The runner is shown as outdated until it runs this version.
 func TestRunnerFollowsItsChannel(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	old, next := filepath.Join(dir, "v1"), filepath.Join(dir, "v2")
 	release(t, old, "v1.0.0")

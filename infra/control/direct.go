@@ -33,9 +33,9 @@ type direct struct {
 	vpc             awsec2.CfnVPC // nil: the service uses the vendor's VPC
 }
 
-// launchesDirectly returns "on" if the stack has the service of direct launch, otherwise "off".
+// launchesDirectly returns On if the stack has the service of direct launch, otherwise Off, as a condition of the template.
 func (b *builder) launchesDirectly() string {
-	return *b.when(ParameterDirect, "on", "off").ToString()
+	return *b.when(ParameterDirect, string(config.On), string(config.Off)).ToString()
 }
 
 // makeDirectLaunch makes the service of direct launch: agents that start jobs in customers'

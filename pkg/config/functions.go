@@ -37,7 +37,7 @@ type ControlAPI struct {
 	TokensKey        string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
 	RunnerImage      string `env:"FAIRLEAD_RUNNER_IMAGE" doc:"runner image, by digest, for new customers' stacks"`
 	StackTemplateURL string `env:"FAIRLEAD_STACK_TEMPLATE_URL" doc:"URL of the published template of the customer's runner stack"`
-	DirectLaunch     string `env:"FAIRLEAD_DIRECT_LAUNCH" doc:"on: a service of direct launch runs beside the control plane"`
+	DirectLaunch     Switch `env:"FAIRLEAD_DIRECT_LAUNCH" envDefault:"off" doc:"on: a service of direct launch runs beside the control plane; off: none does"`
 	LogLevel         string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces           string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }

@@ -32,6 +32,8 @@ func TestEnvironIsLoaded(t *testing.T) {
 				switch f := want.Elem().Field(i); f.Interface().(type) {
 				case string:
 					f.SetString(want.Elem().Type().Field(i).Name)
+				case config.Switch:
+					f.Set(reflect.ValueOf(config.On))
 				case int:
 					f.SetInt(7)
 				case time.Duration:
@@ -82,6 +84,23 @@ func TestLoadRefusesEmptyVariables(t *testing.T) {
 	err := config.Load(&config.Dispatch{}, fs, nil, []string{"FAIRLEAD_QUEUE_PREFIX=q", "FAIRLEAD_EVENT_BUS="})
 	if err == nil || !strings.Contains(err.Error(), "FAIRLEAD_EVENT_BUS") {
 		t.Errorf("got %v, want an error that names the variable", err)
+	}
+}
+
+// A misspelled value must not switch direct launch off: its jobs would wait without a reason.
+func TestSwitchIsOnOrOff(t *testing.T) {
+	for _, text := range []string{"On", "true", "enabled"} {
+		fs := flag.NewFlagSet("controlapi", flag.ContinueOnError)
+		fs.SetOutput(io.Discard)
+		var c struct {
+			Direct config.Switch `env:"FAIRLEAD_DIRECT_LAUNCH" envDefault:"off"`
+		}
+		if err := config.Load(&c, fs, nil, []string{"FAIRLEAD_DIRECT_LAUNCH=" + text}); err == nil || !strings.Contains(err.Error(), "neither on nor off") {
+			t.Errorf("%s: got %v, %v", text, c.Direct, err)
+		}
+		if err := config.Load(&c, fs, nil, nil); err != nil || c.Direct != config.Off {
+			t.Errorf("without a value: got %v, %v", c.Direct, err)
+		}
 	}
 }
 

@@ -77,14 +77,6 @@ func folder(t testing.TB, root, from, pattern string, flags []string) string {
 	return dir
 }
 
-// Race returns the flags of go commands that use the race detector. The detector does not
-// instrument modernc.org: SQLite, translated from C to Go by a program. SQLite guards its
-// own memory with its own locks, and instrumented it needs four times the CPU time. All
-// other packages are instrumented.
-func Race() []string {
-	return []string{"-race", "-gcflags=modernc.org/...=-race=false"}
-}
-
 // Write writes a program that the test will start, readable and executable by all users.
 // While it writes, it blocks forks. Otherwise a process that another test forks would
 // inherit the open file. Until that process calls exec, Linux refuses to start the file

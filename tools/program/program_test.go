@@ -68,48 +68,6 @@ func TestProgramIsBuiltOnceInARun(t *testing.T) {
 	}
 }
 
-// The packages that the race detector omits do not switch it off for others: a program
-// that uses SQLite races, and the race is reported.
-func TestRacesAreFoundBesideSQLite(t *testing.T) {
-	dir := t.TempDir()
-	const source = `package main
-
-import (
-	"database/sql"
-	"fmt"
-
-	_ "modernc.org/sqlite"
-)
-
-func main() {
-	db, err := sql.Open("sqlite", "file::memory:")
-	if err != nil {
-		panic(err)
-	}
-	var one int
-	if err := db.QueryRow("SELECT 1").Scan(&one); err != nil {
-		panic(err)
-	}
-	fmt.Println("SQLite works")
-	done := make(chan struct{})
-	go func() { one++; close(done) }()
-	one++
-	<-done
-}
-`
-	file := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := append([]string{"run", "-trimpath"}, program.Race()...)
-	cmd := exec.CommandContext(t.Context(), "go", append(args, file)...)
-	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=1")
-	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "SQLite works") || !strings.Contains(string(out), "WARNING: DATA RACE") {
-		t.Errorf("the race was not reported: %v\n%s", err, out)
-	}
-}
-
 // A program that was written with only os.WriteFile cannot always be started: a process
 // that another test forks during the write keeps the file open ("text file busy").
 func TestWrittenProgramStartsWhileOthersFork(t *testing.T) {

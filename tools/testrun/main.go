@@ -198,7 +198,7 @@ const compilerGC = "GOGC=400"
 func compile(ctx context.Context, race bool, groups []group) {
 	args := []string{"list", "-e", "-export", "-deps", "-test", "-f", ""}
 	if race {
-		args = append(args, program.Race()...)
+		args = append(args, "-race")
 	}
 	for _, g := range groups {
 		if g.dir == "" {
@@ -225,7 +225,7 @@ func (g group) test(ctx context.Context, o options, environ []string, stdout, st
 		args = append(args, "-run="+g.tests)
 	}
 	if g.race {
-		args = append(args, program.Race()...)
+		args = append(args, "-race")
 	}
 	args = append(args, g.packages...)
 	name := o.gotestsum

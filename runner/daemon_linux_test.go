@@ -198,8 +198,7 @@ func TestNoDaemonOutlivesAKilledStep(t *testing.T) {
 					var plan func() string
 					a.job, plan = applyingIn(t, s, d.module(m, ""))
 					s.Until("the daemon is up", d.up)
-					// The agent starts the step, then writes its record. On a busy machine the daemon can be up before.
-					s.Until("the agent has recorded the step", func() bool { return len(a.started(a.job+"-*")) == 1 })
+					a.stepPID(a.job) // the daemon can be up before the agent has recorded the step
 					if step := a.started(a.job + "-*")[0]; (step.Group == "") != strings.Contains(place, "shim") || (step.Shim == nil) == (step.Group == "") {
 						t.Fatalf("the step is kept together by %+v", step)
 					}

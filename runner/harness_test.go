@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/shim"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // TestMain lets the test binary act as the runner, so that agents and steps are real processes that a test can kill.
@@ -183,12 +184,17 @@ func (a *agentProcess) started(attempts string) (all []startedStep) {
 	return all
 }
 
-// stepPID returns the process number of the job's step, or 0.
-func (a *agentProcess) stepPID(job string) int {
-	for _, s := range a.started(job + "-*") {
-		return s.PID
-	}
-	return 0
+// stepPID returns the process number of the job's step. It waits for the agent's record, which the agent writes after it
+// has started the step: a signal to process 0 would kill the test itself.
+func (a *agentProcess) stepPID(job string) (pid int) {
+	a.t.Helper()
+	testserver.Until(a.t, "the agent has recorded the step of "+job, func() bool {
+		for _, s := range a.started(job + "-*") {
+			pid = s.PID
+		}
+		return pid > 1
+	})
+	return pid
 }
 
 func (a *agentProcess) killSteps() {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsbackup"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/jsii-runtime-go"
 
@@ -125,6 +126,21 @@ func (b *builder) replicate(region, spareKey, blobs, archive string) {
 	}
 	b.blobs.SetReplicationConfiguration(configuration(to[0]))
 	b.archive.SetReplicationConfiguration(configuration(to[1]))
+}
+
+// failedCopies is the name of the rule that reports failed backups and copies.
+func (b *builder) failedCopies() string { return b.name + "-failed-copies" }
+
+// reportFailedCopies makes the rule that sends failed backups and copies to the topic of alarms. Otherwise the first sign of a plan
+// that fails would be the missing backup after a loss. The vault's own notifications do not report a failed backup.
+func (b *builder) reportFailedCopies() {
+	b.only(ParameterSpare, awsevents.NewCfnRule(b.stack, jsii.String("FailedCopies"), &awsevents.CfnRuleProps{
+		Name: jsii.String(b.failedCopies()), Description: jsii.String("failed backups of the table, and failed copies of them, go to the topic of alarms"),
+		EventBusName: jsii.String("default"), State: jsii.String("ENABLED"), // AWS's own events are on the default bus
+		EventPattern: map[string]any{"source": []any{"aws.backup"}, "detail-type": []any{"Backup Job State Change", "Copy Job State Change"},
+			"detail": map[string]any{"state": []any{"FAILED", "ABORTED", "EXPIRED", "PARTIAL"}, "resourceArn": []any{b.served.arn}}},
+		Targets: []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("alarms"), Arn: b.alarms}},
+	}))
 }
 
 // suppressCopies suppresses the cdk-nag rules that the copies do not follow, each with a reason.

@@ -188,7 +188,7 @@ func TestCopiesAreOffByDefault(t *testing.T) {
 		}
 	}
 	slices.Sort(added)
-	if want := []string{"BackupPlan", "BackupRole", "BackupSelection", "BackupVault", "ReplicationPolicy", "ReplicationRole"}; !slices.Equal(added, want) {
+	if want := []string{"BackupPlan", "BackupRole", "BackupSelection", "BackupVault", "FailedCopies", "ReplicationPolicy", "ReplicationRole"}; !slices.Equal(added, want) {
 		t.Errorf("the parameter adds %q, want %q", added, want)
 	}
 	for id, target := range map[string]string{"Blobs": "arn:aws:s3:::spare-blobs", "LogArchive": "arn:aws:s3:::spare-archive"} {
@@ -234,6 +234,32 @@ func TestBackupsGoToTheSpareVault(t *testing.T) {
 	}
 	if got := fmt.Sprint(restored.Resources["BackupSelection"].Properties["BackupSelection"].(map[string]any)["Resources"]); !strings.HasSuffix(got, ":table/restored]") {
 		t.Errorf("after a restore the plan backs up %s, want the table that is served", got)
+	}
+}
+
+// A backup or a copy that fails reaches the people who get alarms. One of another table does not.
+func TestFailedCopiesAreReported(t *testing.T) {
+	s := stack(t)
+	rule := s.Resources["FailedCopies"].Properties
+	detail := rule["EventPattern"].(map[string]any)["detail"].(map[string]any)
+	if got, want := fmt.Sprint(detail["resourceArn"]), "["+s.ARN("Table")+"]"; got != want {
+		t.Errorf("the rule reports the table %s, want %s", got, want)
+	}
+	if got := fmt.Sprint(detail["state"]); !strings.Contains(got, "FAILED") || !strings.Contains(got, "EXPIRED") {
+		t.Errorf("the rule reports the states %s", got)
+	}
+	topic := rule["Targets"].([]any)[0].(map[string]any)["Arn"]
+	if want := s.Resources["AlarmsByMail"].Properties["TopicArn"]; topic != want || rule["EventBusName"] != "default" {
+		t.Errorf("the rule sends events of the bus %v to %v, want those of AWS to %v", rule["EventBusName"], topic, want)
+	}
+	accepted := ""
+	for _, p := range infratest.Statements(s.Resources["AlarmsPolicy"].Properties["PolicyDocument"]) {
+		if strings.Contains(fmt.Sprint(p["Principal"]), "events.amazonaws.com") && p["Effect"] == "Allow" {
+			accepted = fmt.Sprint(p["Condition"])
+		}
+	}
+	if want := "map[ArnEquals:map[aws:SourceArn:arn:aws:events:eu-central-1:111122223333:rule/" + fmt.Sprint(rule["Name"]) + "]]"; accepted != want {
+		t.Errorf("the topic accepts events under the condition %q, want %s", accepted, want)
 	}
 }
 

@@ -147,6 +147,8 @@ func (b *builder) watch() map[string]awscloudwatch.CfnAlarm {
 				Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}}},
 			policy.Statement{Sid: "Spend", Principal: policy.Service("budgets.amazonaws.com"), Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
 				Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}}},
+			policy.Statement{Sid: "FailedCopies", When: *b.parameters[ParameterSpare].isSet.LogicalId(), Principal: policy.Service("events.amazonaws.com"), Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
+				Conditions: map[string]map[string]any{"ArnEquals": {"aws:SourceArn": b.arn("events", "rule/"+b.failedCopies())}}},
 			policy.Statement{Sid: "OnlyTLS", Deny: true, AnyPrincipal: true, Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
 				Conditions: map[string]map[string]any{"Bool": {"aws:SecureTransport": "false"}}}),
 	})

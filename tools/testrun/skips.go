@@ -48,6 +48,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
 			testName{"tools/recordcalls", "TestModuleIsRecorded"},
 			testName{"infra/control", "TestCheckov"},
+			testName{"infra/control", "TestSpareCheckov"},
 			testName{"infra/runnerstack", "TestCheckov"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},

@@ -120,7 +120,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeJobState, http.StatusConflict, "The job's state does not allow this.", "{job.show} shows its state."},
 		{fairlead.CodeInvalidState, http.StatusUnprocessableEntity, "The pushed file is not a Terraform state.", "Send the whole file as the tool wrote it."},
 		{fairlead.CodeLockChanged, http.StatusConflict, "The state's lock is not the one that the request names.", "{install.show} shows the current lock."},
-		{fairlead.CodeLogExpired, http.StatusNotFound, "The log table removed the log of this attempt before it was archived.", "The vendor's operator archives it from CloudWatch Logs with `fairlead ops replay`, as long as `logRetentionDays` have not passed."},
+		{fairlead.CodeLogExpired, http.StatusNotFound, "The log table removed the log of this attempt before it was archived.", "The vendor's operator replays the dead letters, which archives the log from CloudWatch Logs. This works until `logRetentionDays` have passed."},
 		{fairlead.CodeLogNotFound, http.StatusNotFound, "The job has no log of this attempt.", "{job.show} lists its attempts."},
 		{fairlead.CodeNotAwaitingApproval, http.StatusConflict, "No plan of the deployment awaits approval.", "{deployment.show} shows its state."},
 		{fairlead.CodePlanChanged, http.StatusConflict, "The component's plan is not the one that the request approves.", "Read the new plan before you approve it."},

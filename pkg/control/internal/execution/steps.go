@@ -109,7 +109,7 @@ func logError(id fairlead.JobID, err error) error {
 		return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeLogNotFound, Message: fmt.Sprintf("job %s has no such log", id), Err: err}
 	case errors.Is(err, joblog.ErrExpired):
 		return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeLogExpired, Message: fmt.Sprintf("the log of job %s cannot be read: %v", id, err),
-			Hint: "The vendor's operator can bring it back while CloudWatch Logs has it: `fairlead ops replay`, then read it again.", Err: err}
+			Hint: "The vendor's operator can bring it back while CloudWatch Logs has it: replay the dead letters, then read it again.", Err: err}
 	case err != nil:
 		return fmt.Errorf("log of job %s: %w", id, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,22 +78,19 @@ func (p *plane) start(o local.Options, transport http.RoundTripper) {
 }
 
 // serve runs the agents next to the control plane until stop is called.
-func (p *plane) serve() {
+func (p *plane) serve() { p.stop = p.serveIn("direct", "") }
+
+// serveIn is serve with a folder of the control plane's data and the URL for steps. It returns stop.
+func (p *plane) serveIn(folder, stepURL string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		direct.Serve(ctx, p.server, direct.Options{Data: filepath.Join(p.data, "direct"), Environ: p.environ, Log: logger(p.t), Executors: clouds.Executors(p.identity)})
+		direct.Serve(ctx, p.server, direct.Options{Data: filepath.Join(p.data, folder), StepURL: stepURL, Environ: p.environ, Log: logger(p.t), Executors: clouds.Executors(p.identity)})
 	}()
-	ended := false
-	p.stop = func() {
-		if !ended {
-			ended = true
-			cancel()
-			<-done
-		}
-	}
-	p.t.Cleanup(p.stop)
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	p.t.Cleanup(stop)
+	return stop
 }
 
 // file returns the variable with the agent's file. The agents next to the control plane and the installed agents use it.

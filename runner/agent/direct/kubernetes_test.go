@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
+	"github.com/fairlead/fairlead/runner/executor/kubernetes"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"
@@ -93,6 +94,21 @@ func newPods(t *testing.T) *pods {
 	}
 	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: image, Program: program.Build(t, "runner")})
 	return &pods{cfg: cfg, admin: admin, ns: ns.Name, token: token, authority: authority, kubeconfig: kubeconfig}
+}
+
+// kill deletes the pod of an attempt with a grace period of a second, as an eviction under pressure does. The step has no
+// time to report.
+func (k *pods) kill(t *testing.T) func(attempt string) {
+	return func(attempt string) {
+		t.Helper()
+		list, err := k.admin.CoreV1().Pods(k.ns).List(t.Context(), metav1.ListOptions{LabelSelector: kubernetes.LabelAttempt + "=" + attempt})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatalf("attempt %s has %d pods, want one; error %v", attempt, len(list.Items), err)
+		}
+		if err := k.admin.CoreV1().Pods(k.ns).Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // An agent next to the control plane starts a job's pod with a service account's token. An installed agent with the same

@@ -44,6 +44,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestOnlyDirectLaunchGetsConfigurations"},
+			testName{"functions/internal/awstest", "TestAnotherExternalIDIsRefused"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
 			testName{"tools/recordcalls", "TestModuleIsRecorded"},

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -45,7 +46,7 @@ func TestDirectLaunchDeploysWithoutARunner(t *testing.T) {
 	defer w.close()
 	stop := w.startTask(w.resolver, "DirectAgentsTask")
 	w.cli("app", "apply", "examples/shop")
-	for name, file := range map[string]string{"pods": w.clusterOfPods(), "tasks": w.clusterOfTasks()} {
+	for name, file := range map[string]string{"pods": w.clusterOfPods(), "tasks": w.clusterOfTasks()("acme")} {
 		out, err := w.command(t.Context(), "runner", "create", name, "--file", file).CombinedOutput()
 		w.ok("create the runner "+name, err)
 		if strings.Contains(string(out), "so its jobs wait") {
@@ -143,8 +144,9 @@ state_storage_configuration: {type: http}
 const jobsRole = "arn:aws:iam::" + accountID + ":role/fairlead-direct-jobs"
 
 // clusterOfTasks makes an ECS cluster with a task definition for jobs, and a role that only direct
-// launch can assume. It returns the file of a runner whose jobs run there.
-func (w *world) clusterOfTasks() string {
+// launch can assume, with the external id acme. The returned function writes the file of a runner
+// whose jobs run there, with an external id or, if it is "", without one.
+func (w *world) clusterOfTasks() (file func(externalID string) string) {
 	api := awsecs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(w.tasks.URL()), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
 	made, err := api.CreateCluster(w.t.Context(), &awsecs.CreateClusterInput{ClusterName: aws.String("jobs")})
 	w.ok("make a cluster", err)
@@ -170,9 +172,15 @@ func (w *world) clusterOfTasks() string {
 			"Condition": map[string]any{"StringEquals": map[string]any{"sts:ExternalId": "acme"}}}),
 		Policies: []iamtest.Policy{document(
 			allow("ecs:RunTask", family+":*", inCluster), allow([]any{"ecs:StopTask", "ecs:DescribeTasks"}, "*", inCluster), allow([]any{"ecs:ListTasks", "ecs:DescribeTaskDefinition"}, "*", nil), allow("ecs:TagResource", "*", nil))}})
-	return w.writeRunner(fmt.Sprintf(`runner_configuration:
+	subnet, group := ecstest.Find(w.t, w.moto, region, "DescribeSubnets", "subnetId"), ecstest.Find(w.t, w.moto, region, "DescribeSecurityGroups", "groupId")
+	return func(externalID string) string {
+		auth := fmt.Sprintf("role_arn: %q", jobsRole)
+		if externalID != "" {
+			auth += fmt.Sprintf(", external_id: %q", externalID)
+		}
+		return w.writeRunner(fmt.Sprintf(`runner_configuration:
   type: aws-ecs
-  auth: {role_arn: %q, external_id: acme}
+  auth: {%s}
   job:
     region: %s
     cluster: jobs
@@ -180,7 +188,78 @@ func (w *world) clusterOfTasks() string {
     security_groups: [%s]
     task_definition: %s
 state_storage_configuration: {type: http}
-`, jobsRole, region, ecstest.Find(w.t, w.moto, region, "DescribeSubnets", "subnetId"), ecstest.Find(w.t, w.moto, region, "DescribeSecurityGroups", "groupId"), *defined.TaskDefinition.TaskDefinitionArn))
+`, auth, region, subnet, group, *defined.TaskDefinition.TaskDefinitionArn))
+	}
+}
+
+// The customer's role demands the external id acme. STS refuses a runner whose file has another external id, and one whose file
+// has none. No task starts. The runner and its check name the role, the external id and the fix. With the customer's external id
+// in its file, the same runner starts a task.
+func TestAnotherExternalIDIsRefused(t *testing.T) {
+	skipIfShort(t)
+	w := deployDirect(t)
+	defer w.close()
+	stop := w.startTask(w.resolver, "DirectAgentsTask")
+	defer stop()
+	w.refused.attack()
+	file := w.clusterOfTasks()
+	runners := []struct{ name, id, want string }{
+		{"another", "globex", "with the external id globex: its trust policy must name the control plane's AWS identity, and must not require another one (sts:ExternalId)"},
+		{"none", "", "without an external id: its trust policy must name the control plane's AWS identity, and must not require one (sts:ExternalId)"},
+	}
+	// check runs all checks at once, and returns their output and errors by the runners' names.
+	check := func() (text map[string]string, failed map[string]error) {
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		text, failed = map[string]string{}, map[string]error{}
+		for _, r := range runners {
+			all.Go(func() {
+				out, err := w.command(t.Context(), "runner", "check", r.name, "--timeout", "2m").CombinedOutput()
+				mu.Lock()
+				defer mu.Unlock()
+				text[r.name], failed[r.name] = string(out), err
+			})
+		}
+		all.Wait()
+		return text, failed
+	}
+	for _, r := range runners {
+		w.cli("runner", "create", r.name, "--file", file(r.id))
+	}
+	text, failed := check()
+	jobs := ask[[]wire.Job](w, "job", "list")
+	if len(jobs) != len(runners) {
+		t.Errorf("there are the jobs %+v, want one for each check", jobs)
+	}
+	for _, j := range jobs {
+		if j.State != "failed" || !slices.ContainsFunc(j.Deaths, func(d wire.JobDeath) bool { return d.Reason == "step-misconfigured" }) {
+			t.Errorf("the check of %s is %s after the deaths %+v, want failed as step-misconfigured", j.Runner, j.State, j.Deaths)
+		}
+	}
+	for _, r := range runners {
+		want := "the role " + jobsRole + " cannot be assumed " + r.want
+		if failed[r.name] == nil || !strings.Contains(text[r.name], want) {
+			t.Errorf("the check of the runner %s: %v, want a failure with %q:\n%s", r.name, failed[r.name], want, text[r.name])
+		}
+		w.eventually("the runner "+r.name+" shows the refusal", func() bool { return strings.Contains(string(w.cli("runner", "show", r.name)), want) })
+	}
+	for _, d := range w.refused.list() {
+		if d.Action != "sts:AssumeRole" || d.Resource != jobsRole {
+			t.Errorf("IAM refuses more than the role: %v", d)
+		}
+	}
+	if sessions, tasks := w.sessionsOf(jobsRole), w.tasks.Roles(); len(sessions) > 0 || len(tasks) > 0 || w.guard.Uses(jobsRole, "ecs:RunTask") > 0 {
+		t.Errorf("the customer's role was assumed by %q, and the tasks %v started, want none", sessions, tasks)
+	}
+	for _, r := range runners {
+		w.cli("runner", "update", r.name, "--set", "runner_configuration.auth.external_id=acme")
+	}
+	if text, failed = check(); failed["another"] != nil || failed["none"] != nil {
+		t.Errorf("the checks of the corrected runners: %v\n%s", failed, text)
+	}
+	if len(w.sessionsOf(jobsRole)) == 0 || w.guard.Uses(jobsRole, "ecs:RunTask") == 0 {
+		t.Error("the corrected runners started no task as the customer's role")
+	}
 }
 
 // The function gives no configuration of an installed runner, and enrols no agent of it. Who may
@@ -190,7 +269,7 @@ func TestOnlyDirectLaunchGetsConfigurations(t *testing.T) {
 	w := deployDirect(t)
 	defer w.close()
 	w.cli("runner", "create", "installed")
-	w.cli("runner", "create", "direct", "--file", w.clusterOfTasks())
+	w.cli("runner", "create", "direct", "--file", w.clusterOfTasks()("acme"))
 	id := ask[wire.Runner](w, "runner", "show", "installed").ID
 	for name, request := range map[string]map[string]any{"configuration": {"configuration": id}, "enrolment": {"enrolment": id}} {
 		if answer, err := w.invoke(t.Context(), "direct", request); err == nil || !strings.Contains(err.Error(), "not served by an agent beside") {

@@ -2,6 +2,7 @@ package awstest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,4 +135,11 @@ func (r *refusals) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.denied)
+}
+
+// list returns the requests that IAM denied since the attack began.
+func (r *refusals) list() []*iamtest.Denied {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.denied)
 }

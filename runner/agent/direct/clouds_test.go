@@ -193,7 +193,7 @@ runner_configuration:
 state_storage_configuration: {type: http}
 `)
 	j := p.ends("near")
-	const want = "EKS cluster jobs in eu-west-1: the role arn:aws:iam::123456789012:role/manager cannot be assumed: its trust policy must name the control plane's AWS identity"
+	const want = "EKS cluster jobs in eu-west-1: the role arn:aws:iam::123456789012:role/manager cannot be assumed without an external id: its trust policy must name the control plane's AWS identity"
 	if j.State != "failed" || !strings.Contains(j.Message, want) || len(j.Deaths) == 0 {
 		t.Errorf("the job is %s, %s, with %d deaths: %q, want failed with %q", j.State, j.Reason, len(j.Deaths), j.Message, want)
 	}

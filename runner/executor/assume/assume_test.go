@@ -1,6 +1,7 @@
 package assume_test
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/assume"
 	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 )
@@ -60,6 +63,48 @@ func TestRoleIsAssumed(t *testing.T) {
 			f := asked[0]
 			if f.Get("RoleArn") != role || f.Get("DurationSeconds") != "3600" || f.Get("RoleSessionName") != tc.named || f.Get("ExternalId") != tc.id {
 				t.Errorf("STS was asked for %v", f)
+			}
+		})
+	}
+}
+
+// STS does not tell whether the principal or the external id of a trust policy refuses. So the error names the role, the
+// external id that the request had, both parts of the trust policy, and the field to change. Only a refusal of the role is
+// permanent.
+func TestRefusedRoleIsExplained(t *testing.T) {
+	const role = "arn:aws:iam::123456789012:role/manager"
+	for _, tc := range []struct {
+		name, id, code string
+		want           []string // parts of the message; nil: no *Refused
+	}{
+		{"another external id", "acme", "AccessDenied", []string{role + " cannot be assumed with the external id acme", "must name the control plane's AWS identity", "must not require another one (sts:ExternalId)",
+			"Correct the trust policy, or change external_id beside role_arn in the runner's configuration", "api error AccessDenied"}},
+		{"no external id", "", "AccessDenied", []string{role + " cannot be assumed without an external id", "must name the control plane's AWS identity", "must not require one (sts:ExternalId)",
+			"Correct the trust policy, or set external_id beside role_arn in the runner's configuration", "api error AccessDenied"}},
+		{"the control plane's own credentials expired", "acme", "ExpiredTokenException", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sts := ststest.New(time.Now)
+			sts.LetAssume(func(url.Values) (time.Duration, string) { return 0, tc.code })
+			self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
+			cfg := aws.Config{Region: "eu-west-1", HTTPClient: &http.Client{Transport: cloudtest.Hosts{"sts.eu-west-1.amazonaws.com": sts}},
+				Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken)}
+			_, err := assume.Role(cfg, runnerspec.AWSAuth{RoleARN: role, ExternalID: tc.id}, "", "fairlead-run_1").Credentials.Retrieve(t.Context())
+			refused, is := errors.AsType[*assume.Refused](err)
+			launch, permanent := errors.AsType[*executor.LaunchError](err)
+			if tc.want == nil {
+				if err == nil || is || permanent {
+					t.Errorf("got %v, want an error that a retry can fix", err)
+				}
+				return
+			}
+			if !is || !permanent || launch.Cause != fairlead.CauseMisconfigured || refused.Role != role || refused.ExternalID != tc.id {
+				t.Fatalf("got %#v, want a refusal of the role with the external id %q", err, tc.id)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(refused.Error(), want) {
+					t.Errorf("the message %q does not contain %q", refused, want)
+				}
 			}
 		})
 	}

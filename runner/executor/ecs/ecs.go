@@ -154,7 +154,7 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	}
 	definition, err := executor.Retry(ctx, passing, e.definition)
 	if err != nil {
-		return nil, fmt.Errorf("register the task definition of step %s: %w", s.ID, err)
+		return nil, fmt.Errorf("register the task definition of step %s: %w", s.ID, reason(err))
 	}
 	in.TaskDefinition = &definition
 	unclear := false
@@ -180,7 +180,27 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 		// Wait repeats the request until ECS answers.
 		return h, nil
 	}
-	return nil, fmt.Errorf("run a task for step %s: %w", s.ID, err)
+	return nil, fmt.Errorf("run a task for step %s: %w", s.ID, reason(err))
+}
+
+// Check gets the credentials of the next request, unless they are known.
+func (e *Executor) Check(ctx context.Context) error {
+	if e.o.AWS.Credentials == nil {
+		return nil
+	}
+	if _, err := e.o.AWS.Credentials.Retrieve(ctx); err != nil {
+		return fmt.Errorf("ECS cluster %s: get AWS credentials: %w", e.o.Job.Cluster, reason(err))
+	}
+	return nil
+}
+
+// reason returns the part of an error that a person needs. If the credentials were refused, ECS
+// never got the request, so the names of the SDK's layers around the refusal would mislead.
+func reason(err error) error {
+	if refused, ok := errors.AsType[*executor.LaunchError](err); ok {
+		return refused
+	}
+	return err
 }
 
 // secretive reports whether the name of a variable looks like the name of a

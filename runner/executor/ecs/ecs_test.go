@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,8 +20,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/executor/assume"
+	"github.com/fairlead/fairlead/runner/executor/cloudtest"
 	"github.com/fairlead/fairlead/runner/executor/ecs"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/runner/executor/executortest"
@@ -136,6 +141,34 @@ func TestStartReportsARefusal(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// STS refuses the role of the configuration. The check before the first job and the start of a job name the role and the fix, and
+// not the layers of the SDK. ECS gets no request.
+func TestRefusedRoleIsReportedBeforeTheFirstTask(t *testing.T) {
+	sts := ststest.New(time.Now)
+	sts.LetAssume(func(url.Values) (time.Duration, string) { return 0, "AccessDenied" })
+	self := sts.AssumeRole("aws", "999999999999", "control-plane", "AROACONTROLPLANE00001", "server")
+	var asked atomic.Int32
+	cfg := aws.Config{Region: region, Credentials: credentials.NewStaticCredentialsProvider(self.AccessKeyID, self.SecretAccessKey, self.SessionToken),
+		HTTPClient: &http.Client{Transport: cloudtest.Hosts{"sts." + region + ".amazonaws.com": sts,
+			"ecs." + region + ".amazonaws.com": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })}}}
+	const want = "the role arn:aws:iam::123456789012:role/manager cannot be assumed with the external id acme: its trust policy"
+	auth := runnerspec.AWSAuth{RoleARN: "arn:aws:iam::123456789012:role/manager", ExternalID: "acme"}
+	e := open(t, ecs.Options{Steps: filepath.Join(t.TempDir(), "steps"), Runner: "run_1", AWS: assume.Role(cfg, auth, region, "fairlead-run_1"),
+		Job: runnerspec.ECSJob{Cluster: "runners", Subnets: []string{"subnet-1"}, TaskDefinition: pullable}})
+	_, refused := e.Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}})
+	for message, err := range map[string]error{
+		"ECS cluster runners: get AWS credentials: " + want: e.(executor.Checker).Check(t.Context()),
+		"run a task for step job_1-1: " + want:              refused,
+	} {
+		if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseMisconfigured || !strings.HasPrefix(err.Error(), message) {
+			t.Errorf("got %v, want a misconfiguration: %s", err, message)
+		}
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("ECS got %d requests, want none", n)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/assume"
 )
 
@@ -78,14 +79,10 @@ func (c *eksCluster) bearer(ctx context.Context) (string, time.Time, error) {
 }
 
 func (c *eksCluster) notAssumed(err error) error {
-	if code(err) != "AccessDenied" {
-		return fmt.Errorf("assume the role %s: %w", c.of.Auth.RoleARN, err)
+	if refused, ok := errors.AsType[*executor.LaunchError](err); ok {
+		return refused
 	}
-	condition := "must not require an external id, because the configuration has none"
-	if id := c.of.Auth.ExternalID; id != "" {
-		condition = "must not require another external id than " + id
-	}
-	return misconfigured(err, "the role %s cannot be assumed: its trust policy must name the control plane's AWS identity, and %s", c.of.Auth.RoleARN, condition)
+	return fmt.Errorf("assume the role %s: %w", c.of.Auth.RoleARN, err)
 }
 
 // locate returns the address of the cluster.

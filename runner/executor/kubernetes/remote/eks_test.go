@@ -162,8 +162,8 @@ func TestEveryEKSFailureHasAHint(t *testing.T) {
 	}{
 		{"the role may not be assumed", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.RoleARN = "arn:aws:iam::210987654321:role/others" },
 			[]string{"arn:aws:iam::210987654321:role/others cannot be assumed", "trust policy"}, false},
-		{"another external id", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "bcme" }, []string{manager, "external id than bcme"}, false},
-		{"no external id", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "" }, []string{manager, "not require an external id"}, false},
+		{"another external id", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "bcme" }, []string{manager + " cannot be assumed with the external id bcme", "sts:ExternalId"}, false},
+		{"no external id", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.ExternalID = "" }, []string{manager + " cannot be assumed without an external id", "sts:ExternalId"}, false},
 		{"the cluster does not know the role", func(_ *amazon, c *runnerspec.EKSCluster) { c.Auth.RoleARN = "arn:aws:iam::123456789012:role/others" },
 			[]string{"access entry", "arn:aws:iam::123456789012:role/others"}, false},
 		{"no such cluster", func(_ *amazon, c *runnerspec.EKSCluster) { c.Name = "jbos" }, []string{"EKS cluster jbos in eu-west-1", "cluster.name"}, false},

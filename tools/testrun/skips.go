@@ -45,6 +45,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestOnlyDirectLaunchGetsConfigurations"},
 			testName{"functions/internal/awstest", "TestAnotherExternalIDIsRefused"},
+			testName{"functions/internal/awstest", "TestSessionsAreRenewedDuringAnApply"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
 			testName{"tools/recordcalls", "TestModuleIsRecorded"},

@@ -47,6 +47,14 @@ func skipIfShort(t *testing.T) {
 	}
 }
 
+// needTofu skips a test that has no OpenTofu.
+func needTofu(t testing.TB) {
+	t.Helper()
+	if os.Getenv("FAIRLEAD_TOFU") == "" {
+		t.Skip("FAIRLEAD_TOFU is not set; make test-aws sets it to an OpenTofu")
+	}
+}
+
 // deployWorld deploys the control plane's stack, connects it and gets a token.
 func deployWorld(t testing.TB) *world {
 	t.Helper()
@@ -56,11 +64,14 @@ func deployWorld(t testing.TB) *world {
 // deployWith is deployWorld with these parameters of the stack.
 func deployWith(t testing.TB, parameters map[string]string) *world {
 	t.Helper()
-	tofu := os.Getenv("FAIRLEAD_TOFU")
-	if tofu == "" {
-		t.Skip("FAIRLEAD_TOFU is not set; make test-aws sets it to an OpenTofu")
-	}
-	w := connect(t, deploy(t, releasedTemplate(t, parameters)), nil)
+	needTofu(t)
+	return connect(t, deploy(t, releasedTemplate(t, parameters)), nil).operated()
+}
+
+// operated gets the control plane's first token and returns the world.
+func (w *world) operated() *world {
+	t := w.t
+	t.Helper()
 	// A caller who may invoke the function gets the control plane's first token.
 	answer, err := w.invoke(t.Context(), "controlapi", map[string]string{"operator": "vendor"})
 	w.ok("ask for a token", err)
@@ -159,4 +170,14 @@ func (w *world) sessionsOf(arn string) (sessions []string) {
 		}
 	}
 	return sessions
+}
+
+// keysOf returns the access keys of the sessions with this name that assumed a role, oldest first.
+func (w *world) keysOf(arn, session string) (keys []string) {
+	for _, a := range w.guard.Assumed() {
+		if a.Role == arn && a.Session == session {
+			keys = append(keys, a.AccessKeyID)
+		}
+	}
+	return keys
 }

@@ -48,6 +48,9 @@ func (g *Guard) Handler(name string, next http.Handler) (http.Handler, error) {
 			return // the client is gone
 		}
 		key, code := g.sts.Verify(r, body, s.name, g.Region)
+		if over, _ := get(g, g.expired, key); over && code == "" {
+			code = "ExpiredToken"
+		}
 		if code != "" {
 			s.refuse(w, r, code, "The security token or the signature included in the request is invalid")
 			return

@@ -349,6 +349,39 @@ func TestSessionsHaveTheirPolicyAndTags(t *testing.T) {
 	}
 }
 
+// STS answers with the life that the test sets. A session that the test ends is refused as AWS refuses one whose time has
+// passed, while a later session of the same name works.
+func TestEndedSessionIsRefused(t *testing.T) {
+	makeQueues(t, "renewed")
+	c := newCloud(t)
+	caller := c.with("caller", allow([]any{"sts:AssumeRole"}, role+"session"))
+	c.AddRole(iamtest.Role{ARN: role + "session", Trust: trust(role+"caller", map[string]any{}), Policies: []iamtest.Policy{allow([]any{"sqs:ReceiveMessage"}, queues+"renewed")}})
+	c.Shorten(role+"session", 4*time.Minute)
+	var keys []aws.Credentials
+	for range 2 {
+		out, err := sts.NewFromConfig(c.config("STS", caller)).AssumeRole(t.Context(), &sts.AssumeRoleInput{RoleArn: aws.String(role + "session"), RoleSessionName: aws.String("x"), DurationSeconds: aws.Int32(3600)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if life := out.Credentials.Expiration.Sub(c.time()); life > 4*time.Minute || life < 4*time.Minute-time.Second { // the answer has whole seconds
+			t.Errorf("the session expires after %s, want 4m", life)
+		}
+		keys = append(keys, aws.Credentials{AccessKeyID: *out.Credentials.AccessKeyId, SecretAccessKey: *out.Credentials.SecretAccessKey, SessionToken: *out.Credentials.SessionToken})
+	}
+	if of := c.Assumed(); len(of) != 2 || of[0].AccessKeyID != keys[0].AccessKeyID || of[1].AccessKeyID != keys[1].AccessKeyID {
+		t.Fatalf("the guard knows the sessions %+v, want those of the keys %s and %s", of, keys[0].AccessKeyID, keys[1].AccessKeyID)
+	}
+	if err := c.receive(keys[0], "renewed"); err != nil {
+		t.Errorf("before its end: %v", err)
+	}
+	c.Expire(keys[0].AccessKeyID)
+	for i, want := range []string{"ExpiredTokenException", ""} {
+		if err := c.receive(keys[i], "renewed"); code(err) != want {
+			t.Errorf("session %d of 2 after the end of the first: %v, want %q", i+1, err, want)
+		}
+	}
+}
+
 // The guard notices a planted mistake in a policy: a role that lost a permission is refused,
 // and a role that got one is not. So a test of the wire fails for both.
 func TestPlantedPoliciesAreNoticed(t *testing.T) {

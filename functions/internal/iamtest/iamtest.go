@@ -63,6 +63,8 @@ type Guard struct {
 	decided  map[string]bool    // decisions, by question
 	allowed  map[use]int
 	assumed  []Assumption
+	lives    map[string]time.Duration // of the sessions of a role, by its ARN; absent: what the caller asks for
+	expired  map[string]bool          // sessions that Expire ended, by access key
 }
 
 // use is an action of a role.
@@ -83,12 +85,12 @@ type Table struct {
 }
 
 // Assumption is a session that STS opened for a caller.
-type Assumption struct{ Role, Session string }
+type Assumption struct{ Role, Session, AccessKeyID string }
 
 // New returns the Guard of an account that has no roles.
 func New(o Options) *Guard {
 	g := &Guard{Options: o, sts: ststest.New(o.Now), roles: map[string]Role{}, policies: map[string]Policy{}, tables: map[string]Table{}, buckets: map[string]string{},
-		sessions: map[string]session{}, decided: map[string]bool{}, allowed: map[use]int{}}
+		sessions: map[string]session{}, decided: map[string]bool{}, allowed: map[use]int{}, lives: map[string]time.Duration{}, expired: map[string]bool{}}
 	g.sts.LetCallersAssume(g.assume)
 	return g
 }
@@ -107,6 +109,17 @@ func (g *Guard) AddTable(name string, t Table) { add(g, g.tables, name, t) }
 
 // AddBucket adds a bucket, with the ARN of the key that encrypts it; "": S3's own.
 func (g *Guard) AddBucket(name, key string) { add(g, g.buckets, name, key) }
+
+// Shorten makes STS answer that later sessions of the role, an ARN, expire after life, whatever
+// their callers ask for. So a caller renews its session in a test as it does after most of an hour.
+func (g *Guard) Shorten(role string, life time.Duration) { add(g, g.lives, role, life) }
+
+// Expire ends sessions, by their access keys, as if their time had passed.
+func (g *Guard) Expire(accessKeyIDs ...string) {
+	for _, key := range accessKeyIDs {
+		add(g, g.expired, key, true)
+	}
+}
 
 func add[V any](g *Guard, to map[string]V, key string, v V) {
 	g.mu.Lock()
@@ -298,6 +311,9 @@ func (g *Guard) assume(caller string, form url.Values) (time.Duration, func(aws.
 			return 0, nil, "ValidationError"
 		}
 	}
+	if short, ok := get(g, g.lives, arn); ok {
+		life = short
+	}
 	calls := []Call{{Action: "sts:AssumeRole", Resource: arn, Context: context}}
 	if len(keys) > 0 {
 		context["aws:TagKeys"] = keys
@@ -310,6 +326,6 @@ func (g *Guard) assume(caller string, form url.Values) (time.Duration, func(aws.
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.sessions[c.AccessKeyID] = s
-		g.assumed = append(g.assumed, Assumption{Role: arn, Session: name})
+		g.assumed = append(g.assumed, Assumption{Role: arn, Session: name, AccessKeyID: c.AccessKeyID})
 	}, ""
 }

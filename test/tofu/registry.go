@@ -28,11 +28,15 @@ type Registry struct {
 	Hash   string // zh hash of the provider's archive
 
 	downloads atomic.Int32
+	down      atomic.Bool  // it answers nothing but 503
 	rate      atomic.Int64 // bytes a second of a download; 0: no limit
 }
 
 // Limit sets the rate of the next downloads in bytes a second; 0: no limit.
 func (r *Registry) Limit(bytesPerSecond int64) { r.rate.Store(bytesPerSecond) }
+
+// SetDown starts or ends an outage, in which each answer is 503.
+func (r *Registry) SetDown(down bool) { r.down.Store(down) }
 
 // Downloads returns how often the archive was downloaded.
 func (r *Registry) Downloads() int { return int(r.downloads.Load()) }
@@ -88,7 +92,13 @@ func NewRegistry(t testing.TB, path string) *Registry {
 	})
 	mux.HandleFunc("GET /sums", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(sums)) })
 	mux.HandleFunc("GET /signature", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(signature) })
-	srv := httptest.NewServer(mux)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if r.down.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		mux.ServeHTTP(w, req)
+	}))
 	t.Cleanup(srv.Close)
 
 	var config strings.Builder

@@ -46,6 +46,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestOnlyDirectLaunchGetsConfigurations"},
 			testName{"functions/internal/awstest", "TestAnotherExternalIDIsRefused"},
 			testName{"functions/internal/awstest", "TestSessionsAreRenewedDuringAnApply"},
+			testName{"functions/internal/awstest", "TestStackTakesProvidersFromItsMirror"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
 			testName{"tools/recordcalls", "TestModuleIsRecorded"},

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/test/plane"
 )
@@ -22,7 +21,7 @@ func TestJobGoesOnAfterItsLogIsCut(t *testing.T) {
 	if len(j.Log) < budget/2 || strings.Contains(string(j.Log), "last-42") || j.Finish.Outputs["done"].Value == nil {
 		t.Errorf("finished as %+v with %d bytes of log", *j.Finish, len(j.Log))
 	}
-	if logs, err := s.Control.JobLogs(t.Context(), fairlead.JobID(job)); err != nil || len(logs) != 1 || !logs[0].Cut || !logs[0].Truncated {
+	if logs, err := s.Control.Log.Streams(t.Context(), job); err != nil || len(logs) != 1 || !logs[0].Cut || !logs[0].Truncated {
 		t.Errorf("the log is %+v, %v; want it cut and truncated", logs, err)
 	}
 }

@@ -83,7 +83,7 @@ var (
 	readArchive = Grant{Sid: "ReadArchive", Actions: []string{"s3:GetObject"}, On: inArchive,
 		By: "pkg/blob/s3", Why: "the log of an ended job"}
 	listArchive = Grant{Sid: "ListArchive", Actions: []string{"s3:ListBucket"}, On: onArchive,
-		By: "pkg/blob/s3", Why: "distinguishes a missing archived log from a forbidden one"}
+		By: "pkg/blob/s3", Why: "distinguishes a missing archived log from a forbidden one, and finds archived logs of which the table lacks a record"}
 	markCanceled = Grant{Sid: "MarkCanceled", Actions: []string{"dynamodb:PutItem"}, On: onCancels,
 		By: "pkg/cancelmark/dynamo", Why: "the marker of a canceled job, which its step finds within two seconds"}
 	wakeRunners = Grant{Sid: "WakeRunners", Actions: []string{"sqs:GetQueueUrl", "sqs:SendMessage"}, On: onRunnerQueues,

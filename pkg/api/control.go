@@ -424,7 +424,7 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 		return nil, err
 	}
 	out.Situations = renderSituations(situations)
-	logs, err := s.Control.JobLogs(ctx, id)
+	logs, err := s.Control.JobLogs(ctx, j)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func TestLogOfANoisyRunnerIsCut(t *testing.T) {
 		if err := p.FinishJob(p.ctx, h, rep); err != nil {
 			t.Fatal(err)
 		}
-		logs, err := p.JobLogs(p.ctx, j.ID)
+		logs, err := p.Log.Streams(p.ctx, string(j.ID))
 		if err != nil || len(logs) != 1 || !logs[0].Cut || !logs[0].Truncated || logs[0].Size != size {
 			t.Errorf("the log is %+v, %v", logs, err)
 		}
@@ -103,7 +103,7 @@ func TestLogOfANoisyRunnerIsCut(t *testing.T) {
 		if _, err := p.AppendLog(p.ctx, later, 0, []byte(strings.Repeat("y", 900))); err != nil {
 			t.Errorf("an hour later the runner has no budget: %v", err)
 		}
-		if infos, err := p.JobLogs(p.ctx, later.Job); err != nil || infos[0].Cut || infos[0].CRC32 != crc32.ChecksumIEEE([]byte(strings.Repeat("y", 900))) {
+		if infos, err := p.Log.Streams(p.ctx, string(later.Job)); err != nil || infos[0].Cut || infos[0].CRC32 != crc32.ChecksumIEEE([]byte(strings.Repeat("y", 900))) {
 			t.Errorf("an hour later the log is %+v, %v", infos, err)
 		}
 	})

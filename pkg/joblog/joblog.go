@@ -122,6 +122,15 @@ type Log interface {
 	Drop(ctx context.Context, job string) error
 }
 
+// Finder is a Log that can also list the streams that its archive has and its live part lacks. The live part stays in one
+// Region, and the archive has copies in another: after the loss of the first Region it is all that is left.
+type Finder interface {
+	// Find lists the archived streams of a job in the order of their epochs, and does not ask the live part. Read reads
+	// them. A job without archived streams is no error. Find is slower than Streams, and costs more: use it for a job that
+	// has ended and has no streams.
+	Find(ctx context.Context, job string) ([]Info, error)
+}
+
 // Mover is a Log that can drop the bytes of a stream after another store, such as the archive, has taken them.
 type Mover interface {
 	Log

@@ -18,6 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -43,7 +45,10 @@ type Log struct {
 	cache *cache
 }
 
-var _ joblog.Log = (*Log)(nil)
+var (
+	_ joblog.Log    = (*Log)(nil)
+	_ joblog.Finder = (*Log)(nil)
+)
 
 // New returns a log that stores new streams in live and archived streams in blobs.
 func New(live joblog.Mover, blobs blob.Store) *Log {
@@ -201,11 +206,58 @@ func (l *Log) put(ctx context.Context, info joblog.Info, data []byte) error {
 	return nil
 }
 
-// Read implements joblog.Log.
+// Find implements joblog.Finder. Two archivers may have stored the same stream with different sizes: Find lists the longer one.
+// A stream without bytes has no blob, so Find does not list it.
+func (l *Log) Find(ctx context.Context, job string) ([]joblog.Info, error) {
+	if err := cmp.Or(joblog.CheckJob(job), ctx.Err()); err != nil {
+		return nil, err
+	}
+	keys, err := l.blobs.List(ctx, jobKey(job))
+	if err != nil {
+		return nil, fmt.Errorf("find archived logs of job %s: %w", job, err)
+	}
+	longest := map[int64]joblog.Info{} // by epoch
+	for _, key := range keys {
+		if info, ok := described(job, key); ok && info.Size >= longest[info.Stream.Epoch].Size {
+			longest[info.Stream.Epoch] = info
+		}
+	}
+	var found []joblog.Info
+	for _, epoch := range slices.Sorted(maps.Keys(longest)) {
+		info := longest[epoch]
+		f, err := l.open(ctx, info)
+		if errors.Is(err, joblog.ErrNotFound) {
+			continue // removed since it was listed
+		}
+		if err != nil {
+			return nil, err
+		}
+		info.Truncated = f.Truncated
+		found = append(found, info)
+	}
+	return found, nil
+}
+
+// Read implements joblog.Log. It also reads a stream that the live log does not know, if the archive has it.
 func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
 	c, err := l.Mover.Read(ctx, s, offset, limit)
-	if errors.Is(err, joblog.ErrMoved) {
+	switch {
+	case errors.Is(err, joblog.ErrMoved):
 		return l.chunk(ctx, c.Info, offset, limit)
+	case errors.Is(err, joblog.ErrNotFound):
+		found, failed := l.Find(ctx, s.Job)
+		if failed != nil {
+			return c, failed
+		}
+		for _, info := range found {
+			switch {
+			case info.Stream != s:
+			case offset >= info.Size:
+				return joblog.Chunk{Next: offset, Info: info, Ended: true}, nil
+			default:
+				return l.chunk(ctx, info, offset, limit)
+			}
+		}
 	}
 	return c, err
 }
@@ -253,27 +305,37 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 // archived returns the bytes of the blob from offset up to, but not including, end. The
 // stream must have these bytes.
 func (l *Log) archived(ctx context.Context, info joblog.Info, offset, end int64) ([]byte, error) {
-	key := blobKey(info)
-	f := l.cache.get(key)
-	if f == nil {
-		b, err := l.blobs.Get(ctx, key)
-		if errors.Is(err, blob.ErrNotFound) {
-			// Drop or the lifecycle of the bucket removed the blob.
-			return nil, joblog.ErrNotFound
-		}
-		if err == nil {
-			f, err = openFile(info, b)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read archived log %s: %w", info.Stream, err)
-		}
-		l.cache.put(key, f)
+	f, err := l.open(ctx, info)
+	if err != nil {
+		return nil, err
 	}
 	data, err := f.read(offset, end)
 	if err != nil {
 		return nil, fmt.Errorf("read archived log %s: %w", info.Stream, err)
 	}
 	return data, nil
+}
+
+// open returns the file of a stream from the cache or from its blob. It returns joblog.ErrNotFound if there is no blob: Drop or
+// the lifecycle of the bucket has removed it.
+func (l *Log) open(ctx context.Context, info joblog.Info) (*file, error) {
+	key := blobKey(info)
+	if f := l.cache.get(key); f != nil {
+		return f, nil
+	}
+	b, err := l.blobs.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil, joblog.ErrNotFound
+	}
+	var f *file
+	if err == nil {
+		f, err = openFile(info, b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read archived log %s: %w", info.Stream, err)
+	}
+	l.cache.put(key, f)
+	return f, nil
 }
 
 // Drop implements joblog.Log. It deletes the blobs before the log's streams. If a Drop is

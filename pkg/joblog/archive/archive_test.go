@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -340,4 +341,74 @@ func TestArchivedLogIsReadableAtAnyOffset(t *testing.T) {
 			rt.Fatalf("got %d bytes, next %d, %v; want %d bytes", len(c.Data), c.Next, err, len(want))
 		}
 	})
+}
+
+// The live log is lost with its Region, and the archive has copies elsewhere. Its streams are found and read there without
+// a record of them: the longer of two versions, whether a stream is complete, and none after Drop.
+func TestArchivedLogIsFoundWithoutItsLog(t *testing.T) {
+	ctx := t.Context()
+	before, blobs := ended(t, []byte("plan"), true)
+	other := joblog.Stream{Job: one.Job, Epoch: 12}
+	if err := errors.Join(before.Open(ctx, other), func() error { _, err := before.Append(ctx, other, 0, []byte("apply")); return err }(), before.End(ctx, other, false)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := before.Keep(ctx, one.Job, nil); err != nil {
+		t.Fatal(err)
+	}
+	longer, more := ended(t, []byte("planned"), false)
+	if _, err := longer.Keep(ctx, one.Job, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range must(more.List(ctx, ""))(t) {
+		if err := blobs.Put(ctx, key, must(more.Get(ctx, key))(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, stranger := range []string{"logs/job_1/x.gz", "logs/job_1/1-4.gz", "logs/job_1/01-4-00000000.gz"} {
+		if err := blobs.Put(ctx, stranger, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	l := archive.New(joblogtest.Memory(), blobs)
+	found := must(l.Find(ctx, one.Job))(t)
+	want := []joblog.Info{
+		{Stream: one, Size: 7, Ended: true, CRC32: crc32.ChecksumIEEE([]byte("planned"))},
+		{Stream: other, Size: 5, Ended: true, CRC32: crc32.ChecksumIEEE([]byte("apply"))},
+	}
+	if !slices.Equal(found, want) {
+		t.Errorf("found %+v, want %+v", found, want)
+	}
+	if data, info := all(t, l); string(data) != "planned" || info != want[0] {
+		t.Errorf("the log reads %q of %+v", data, info)
+	}
+	if c, err := l.Read(ctx, one, 100, 10); err != nil || len(c.Data) > 0 || c.Next != 100 || !c.Ended {
+		t.Errorf("a read beyond the end: %+v, %v", c, err)
+	}
+	if _, err := l.Read(ctx, joblog.Stream{Job: one.Job, Epoch: 2}, 0, 10); !errors.Is(err, joblog.ErrNotFound) {
+		t.Errorf("a stream that is not archived: %v, want ErrNotFound", err)
+	}
+	lost, few := ended(t, []byte("plan"), true)
+	if _, err := lost.Keep(ctx, one.Job, nil); err != nil {
+		t.Fatal(err)
+	}
+	if found := must(archive.New(joblogtest.Memory(), few).Find(ctx, one.Job))(t); len(found) != 1 || !found[0].Truncated {
+		t.Errorf("a truncated log is found as %+v", found)
+	}
+	if err := l.Drop(ctx, one.Job); err != nil {
+		t.Fatal(err)
+	}
+	if found := must(l.Find(ctx, one.Job))(t); len(found) > 0 {
+		t.Errorf("after Drop %+v are found", found)
+	}
+}
+
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

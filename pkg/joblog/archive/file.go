@@ -41,6 +41,16 @@ func blobKey(info joblog.Info) string {
 	return fmt.Sprintf("%s%d-%d-%08x.gz", jobKey(info.Stream.Job), info.Stream.Epoch, info.Size, info.CRC32)
 }
 
+// described returns what the key of a blob says about its stream, or false if it is not the key of a stream of the job.
+func described(job, key string) (info joblog.Info, ok bool) {
+	info = joblog.Info{Stream: joblog.Stream{Job: job}, Ended: true}
+	name, _ := strings.CutPrefix(key, jobKey(job))
+	if n, err := fmt.Sscanf(name, "%d-%d-%x.gz", &info.Stream.Epoch, &info.Size, &info.CRC32); n < 3 || err != nil {
+		return info, false
+	}
+	return info, blobKey(info) == key
+}
+
 // header is the index of a file. It is in the gzip extra field of the first member. The
 // first member has no data.
 type header struct {

@@ -110,9 +110,16 @@ func (ex *Execution) PlanSummary(ctx context.Context, j Job) ([]byte, error) {
 	return r.V.Summary, err
 }
 
-// JobLogs describes the logs of a job's attempts.
-func (ex *Execution) JobLogs(ctx context.Context, id fairlead.JobID) ([]joblog.Info, error) {
-	return ex.Log.Streams(ctx, string(id))
+// JobLogs describes the logs of a job's attempts. A control plane that was recovered in another Region has only archived ones.
+func (ex *Execution) JobLogs(ctx context.Context, j Job) ([]joblog.Info, error) {
+	streams, err := ex.Log.Streams(ctx, string(j.ID))
+	if err != nil || len(streams) > 0 || !j.State.Final() || j.Lease.Epoch == 0 { // epoch 0: the job has had no attempt
+		return streams, err
+	}
+	if archive, ok := ex.Log.(joblog.Finder); ok {
+		return archive.Find(ctx, string(j.ID))
+	}
+	return nil, nil
 }
 
 // LogChunk is a part of a job's log.
@@ -143,7 +150,7 @@ func (ex *Execution) ReadLog(ctx context.Context, org fairlead.OrgID, id fairlea
 		if err != nil {
 			return out, err
 		}
-		streams, err := ex.Log.Streams(ctx, string(id))
+		streams, err := ex.JobLogs(ctx, j)
 		if err != nil {
 			return out, logError(id, err)
 		}

@@ -56,6 +56,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},
 			testName{"functions/internal/plane", "TestApplyAcrossARestoreIsRefused"},
+			testName{"functions/internal/plane", "TestLostRegionIsRecoveredInTheSpareRegion"},
 			testName{"functions/internal/awstest", "TestAppDeploysThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestBuildRunnerRunsBesideControlPlane"},
 			testName{"functions/internal/awstest", "TestOneCommandDeploysTheAccount"})

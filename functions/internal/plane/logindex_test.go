@@ -39,7 +39,7 @@ func (c *cloud) kinesis(action string, in, out any) {
 	req := must(http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.endpoints["S3"], bytes.NewReader(body)))(c.t)
 	req.Header.Set("Content-Type", "application/x-amz-json-1.1")
 	req.Header.Set("X-Amz-Target", "Kinesis_20131202."+action)
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20261121/eu-central-1/kinesis/aws4_request, SignedHeaders=host, Signature=x")
+	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20261121/"+c.region+"/kinesis/aws4_request, SignedHeaders=host, Signature=x")
 	resp := must(http.DefaultClient.Do(req))(c.t)
 	defer func() { _ = resp.Body.Close() }() // all was read
 	text := must(io.ReadAll(resp.Body))(c.t)

@@ -66,6 +66,7 @@ func TestMain(m *testing.M) {
 // cloud is an account with the resources of the stack.
 type cloud struct {
 	t                             testing.TB
+	region                        string
 	endpoints                     map[string]string // by the SDK's name of the service
 	table, bucket, bus, eventsURL string
 	logTable, archive, logGroups  string
@@ -75,10 +76,14 @@ type cloud struct {
 	pub                           ed25519.PublicKey
 	spareKey                      string // ARN of another signing key, which functions use only if their configuration names it
 	sparePub                      ed25519.PublicKey
+	signing                       map[string]ed25519.PrivateKey // the keys that sign, by ARN
 }
 
+// The Region of the control plane, and the one to which some tests move it.
+const region, spareRegion = "eu-central-1", "eu-west-1"
+
 func (c *cloud) config(service string) aws.Config {
-	return aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(c.endpoints[service]), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
+	return aws.Config{Region: c.region, BaseEndpoint: aws.String(c.endpoints[service]), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
 }
 
 func must[T any](v T, err error) func(t testing.TB) T {
@@ -93,6 +98,13 @@ func must[T any](v T, err error) func(t testing.TB) T {
 
 func newCloud(t testing.TB) *cloud {
 	t.Helper()
+	return newCloudIn(t, region)
+}
+
+// newCloudIn is newCloud in a Region. DynamoDB Local and moto keep their resources by Region, except for S3's. ElasticMQ knows
+// no Regions, so the queues of each cloud have a prefix of their own.
+func newCloudIn(t testing.TB, region string) *cloud {
+	t.Helper()
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -102,11 +114,12 @@ func newCloud(t testing.TB) *cloud {
 		t.Fatal(err)
 	}
 	id := strings.ToLower(rand.Text())[:12]
-	c := &cloud{t: t, table: "t-" + id, logTable: "l-" + id, cancels: "c-" + id, bucket: "b-" + id, archive: "a-" + id, logGroups: "/fairlead-" + id + "/install/", bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
-		signingKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id, spareKey: "arn:aws:kms:eu-central-1:123456789012:key/" + id + "-spare", sparePub: sparePub}
+	arn := "arn:aws:kms:" + region + ":123456789012:key/" + id
+	c := &cloud{t: t, region: region, table: "t-" + id, logTable: "l-" + id, cancels: "c-" + id, bucket: "b-" + id, archive: "a-" + id, logGroups: "/fairlead-" + id + "/install/", bus: "e-" + id, prefix: "q-" + id + "-", pub: pub,
+		signingKey: arn, spareKey: arn + "-spare", sparePub: sparePub, signing: map[string]ed25519.PrivateKey{arn: key, arn + "-spare": spare}}
 	moto := others.Endpoint(t)
 	c.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": moto, "EVENTBRIDGE": moto, "CLOUDWATCH_LOGS": moto, "STS": moto,
-		"KMS": kmstest.Start(t, moto, map[string]ed25519.PrivateKey{c.signingKey: key, c.spareKey: spare})}
+		"KMS": kmstest.Start(t, moto, c.signing)}
 	if err := dynamotest.CreateTable(t.Context(), c.config("DYNAMODB"), c.table); err != nil {
 		t.Fatal(err)
 	}
@@ -118,20 +131,20 @@ func newCloud(t testing.TB) *cloud {
 	}
 	for _, name := range []string{c.bucket, c.archive} {
 		must(awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true }).CreateBucket(t.Context(), &awss3.CreateBucketInput{Bucket: &name,
-			CreateBucketConfiguration: &s3types.CreateBucketConfiguration{LocationConstraint: "eu-central-1"}}))(t)
+			CreateBucketConfiguration: &s3types.CreateBucketConfiguration{LocationConstraint: s3types.BucketLocationConstraint(region)}}))(t)
 	}
 	k := awskms.NewFromConfig(c.config("KMS"))
-	c.sealKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{}))(t).KeyMetadata.Arn
-	c.tokenKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{KeySpec: kmstypes.KeySpecHmac256, KeyUsage: kmstypes.KeyUsageTypeGenerateVerifyMac}))(t).KeyMetadata.Arn
+	c.sealKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{MultiRegion: aws.Bool(true)}))(t).KeyMetadata.Arn
+	c.tokenKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{KeySpec: kmstypes.KeySpecHmac256, KeyUsage: kmstypes.KeyUsageTypeGenerateVerifyMac, MultiRegion: aws.Bool(true)}))(t).KeyMetadata.Arn
 
 	// The bus, with a subscriber to all of its events.
 	eb, q := awseb.NewFromConfig(c.config("EVENTBRIDGE")), awssqs.NewFromConfig(c.config("EVENTBRIDGE"))
 	c.eventsURL = *must(q.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: &c.bus}))(t).QueueUrl
-	arn := must(q.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &c.eventsURL,
+	queue := must(q.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &c.eventsURL,
 		AttributeNames: []sqstypes.QueueAttributeName{sqstypes.QueueAttributeNameQueueArn}}))(t).Attributes["QueueArn"]
 	must(eb.CreateEventBus(t.Context(), &awseb.CreateEventBusInput{Name: &c.bus}))(t)
 	must(eb.PutRule(t.Context(), &awseb.PutRuleInput{Name: aws.String("all"), EventBusName: &c.bus, EventPattern: aws.String(`{"source":["fairlead"]}`), State: ebtypes.RuleStateEnabled}))(t)
-	must(eb.PutTargets(t.Context(), &awseb.PutTargetsInput{Rule: aws.String("all"), EventBusName: &c.bus, Targets: []ebtypes.Target{{Id: aws.String("q"), Arn: &arn}}}))(t)
+	must(eb.PutTargets(t.Context(), &awseb.PutTargetsInput{Rule: aws.String("all"), EventBusName: &c.bus, Targets: []ebtypes.Target{{Id: aws.String("q"), Arn: &queue}}}))(t)
 	return c
 }
 
@@ -151,7 +164,7 @@ func (c *cloud) admin() (*control.Control, string) {
 // Only the endpoint of each service differs from AWS.
 func (c *cloud) environ(cfg any) []string {
 	c.t.Helper()
-	list := append(c.endpointsOf(), "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR="+os.TempDir())
+	list := append(c.endpointsOf(), "AWS_REGION="+c.region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "TMPDIR="+os.TempDir())
 	for name, value := range must(config.Environ(cfg))(c.t) {
 		list = append(list, name+"="+value)
 	}

@@ -84,7 +84,13 @@ func (c *cloud) serves() (controlURL, runnerURL string) {
 // restored returns the cloud with a table that AWS restored from a backup that is made now.
 func (c *cloud) restored(table string) *cloud {
 	c.t.Helper()
-	if err := dynamotest.Restore(c.t.Context(), c.config("DYNAMODB"), c.table, table); err != nil {
+	return c.restoredFrom(c, table)
+}
+
+// restoredFrom returns the cloud with a table that AWS restored from a backup of the table of another cloud, which is made now.
+func (c *cloud) restoredFrom(from *cloud, table string) *cloud {
+	c.t.Helper()
+	if err := dynamotest.Restore(c.t.Context(), from.config("DYNAMODB"), from.table, c.config("DYNAMODB"), table); err != nil {
 		c.t.Fatal(err)
 	}
 	other := *c
@@ -117,7 +123,7 @@ func (c *cloud) opsRestore(serving *config.ControlAPI) (output string, recovery 
 	}))
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program.Build(c.t, "cmd/fairlead"), "ops", "restore", "--table", c.table, "--stage", "test", "--region", "eu-central-1")
+	cmd := exec.CommandContext(ctx, program.Build(c.t, "cmd/fairlead"), "ops", "restore", "--table", c.table, "--stage", "test", "--region", c.region)
 	cmd.Env = append(c.endpointsOf(), "AWS_ENDPOINT_URL_LAMBDA="+lambda, "AWS_ENDPOINT_URL_DYNAMODB="+tables,
 		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "HOME="+c.t.TempDir(), "PATH="+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()

@@ -27,14 +27,15 @@ func CreateTable(ctx context.Context, cfg aws.Config, table string) error {
 	return expire(ctx, cfg, table, dynamo.AttrExpires)
 }
 
-// Restore creates a table with the items that another table has now, as DynamoDB restores a
-// backup: without a stream and without time to live.
-func Restore(ctx context.Context, cfg aws.Config, from, table string) error {
+// Restore creates a table with the items that the table from has now, as DynamoDB restores a
+// backup: without a stream and without time to live. The new table is where cfg is, which may be
+// another Region than that of source.
+func Restore(ctx context.Context, source aws.Config, from string, cfg aws.Config, table string) error {
 	if err := create(ctx, cfg, definition(table)); err != nil {
 		return err
 	}
 	client := dynamodb.NewFromConfig(cfg)
-	pages := dynamodb.NewScanPaginator(client, &dynamodb.ScanInput{TableName: &from, ConsistentRead: aws.Bool(true)})
+	pages := dynamodb.NewScanPaginator(dynamodb.NewFromConfig(source), &dynamodb.ScanInput{TableName: &from, ConsistentRead: aws.Bool(true)})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {

@@ -213,6 +213,9 @@ func (d *Deployment) Do(ctx context.Context) error {
 		if err := d.in(d.SpareRegion).checkPolicies(ctx, s.caller, SpareNeeds(), nil); err != nil {
 			return err
 		}
+		if err := d.checkBackups(ctx, s.caller); err != nil {
+			return err
+		}
 	}
 	if d.DryRun {
 		return nil

@@ -59,7 +59,10 @@ type account struct {
 	public    map[string]ed25519.PublicKey // of each KMS key that the caller may read, by ARN
 	simulated []string                     // the actions that were simulated
 	spare     spareRegion
-	replicas  string // the keys of the spare stack in the control plane's Region; \"\": there is none
+	replicas  string              // the keys of the spare stack in the control plane's Region; "": there is none
+	backups   map[string][]string // of a Region: the settings of AWS Backup for DynamoDB that are off, "opt-in" and "management"
+	settings  []string            // the Regions whose settings of AWS Backup were read
+	silent    bool                // the caller may not read the settings of AWS Backup
 }
 
 // spareRegion simulates another Region of the account.
@@ -124,6 +127,21 @@ func (a *account) runSpare(c deployment.Command) error {
 	return nil
 }
 
+// serveBackups answers as the API reference of AWS Backup describes: with the types of resources of the account's Region.
+func (a *account) serveBackups(w http.ResponseWriter, r *http.Request) {
+	if a.silent {
+		w.Header().Set("X-Amzn-Errortype", "AccessDeniedException")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"Message":"not authorized to perform: backup:DescribeRegionSettings"}`)
+		return
+	}
+	_, scope, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
+	region := strings.Split(scope, "/")[2]
+	a.settings = append(a.settings, region)
+	on := func(setting string) bool { return !slices.Contains(a.backups[region], setting) }
+	fmt.Fprintf(w, `{"ResourceTypeManagementPreference":{"DynamoDB":%t,"EFS":true},"ResourceTypeOptInPreference":{"DynamoDB":%t,"EFS":false}}`, on("management"), on("opt-in"))
+}
+
 func absent(w http.ResponseWriter, name string) {
 	w.WriteHeader(http.StatusBadRequest)
 	fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, name)
@@ -140,6 +158,9 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("X-Amz-Target") != "": // ECR
 		login := base64.StdEncoding.EncodeToString([]byte("AWS:password"))
 		fmt.Fprintf(w, `{"authorizationData":[{"authorizationToken":%q}]}`, login)
+		return
+	case r.URL.Path == "/account-settings": // AWS Backup
+		a.serveBackups(w, r)
 		return
 	case r.Method == http.MethodHead: // S3 has the template
 		return

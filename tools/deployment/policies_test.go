@@ -79,3 +79,52 @@ func TestPreflightAsksForEachResource(t *testing.T) {
 		}
 	}
 }
+
+// AWS Backup accepts a plan for a table that the account's settings do not let it copy, and then each copy fails. So a
+// deployment with a spare Region reads the settings of both Regions before anything is created.
+func TestBackupSettingsAreCheckedFirst(t *testing.T) {
+	const remedy = "aws backup update-region-settings --region "
+	for _, row := range []struct {
+		what    string
+		account account
+		spare   string
+		stops   bool
+		prints  []string
+		not     string
+	}{
+		{"both settings are on in both regions", account{}, spareIn, false, nil, remedy},
+		{"not opted in here", account{backups: map[string][]string{"eu-central-1": {"opt-in"}}}, spareIn, true, []string{"in eu-central-1 it is not opted in", remedy + "eu-central-1 "}, remedy + spareIn},
+		{"not managed there", account{backups: map[string][]string{spareIn: {"management"}}}, spareIn, true, []string{"in eu-west-1 its advanced features are off", remedy + "eu-west-1 "}, remedy + "eu-central-1"},
+		{"nothing is on anywhere", account{backups: map[string][]string{"eu-central-1": {"opt-in", "management"}, spareIn: {"opt-in", "management"}}}, spareIn, true,
+			[]string{"in eu-central-1 it is not opted in, and its advanced features are off; in eu-west-1 it is", remedy + "eu-central-1 ", remedy + "eu-west-1 "}, ""},
+		{"a caller who may not ask gets a warning for each region", account{silent: true}, spareIn, false,
+			[]string{"does not answer in region eu-central-1", "does not answer in region eu-west-1", "AccessDeniedException"}, remedy},
+		{"without a spare region no one asks", account{backups: map[string][]string{"eu-central-1": {"opt-in"}}}, "", false, nil, remedy},
+	} {
+		for _, dry := range []bool{true, false} {
+			a := &row.account
+			a.status, a.did, a.settings, a.synths = "", nil, nil, nil
+			d, out := a.deployment(t)
+			d.DryRun, d.SpareRegion = dry, row.spare
+			err := d.Do(t.Context())
+			text := out.String()
+			if err != nil {
+				text += err.Error()
+			}
+			if (err != nil) != row.stops || row.not != "" && strings.Contains(text, row.not) {
+				t.Errorf("%s (dry run %t): error %v, output:\n%s", row.what, dry, err, out)
+			}
+			for _, want := range row.prints {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s (dry run %t): the output lacks %q:\n%s", row.what, dry, want, text)
+				}
+			}
+			if row.stops && len(a.did)+len(a.synths) > 0 {
+				t.Errorf("%s: the deployment did %q before it stopped", row.what, a.did)
+			}
+			if row.spare == "" && len(a.settings) > 0 {
+				t.Errorf("%s: the settings of %q were read", row.what, a.settings)
+			}
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/backup"
 )
 
 // NoSpareRegion is the value of Options.SpareRegion that ends the copies in another Region.
@@ -70,6 +72,41 @@ func (d *Deployment) inspectSpare(ctx context.Context, current string) (s spare,
 		return s, fmt.Errorf("in the spare region %s: %w", d.SpareRegion, err)
 	}
 	return s, nil
+}
+
+// backedUp is AWS Backup's name of the type of resource that is copied.
+const backedUp = "DynamoDB"
+
+// checkBackups reads the settings of AWS Backup in both Regions. An account decides in each Region whether AWS Backup serves a
+// type of resource, and whether it manages the backups of it: only managed ones can be copied to another Region. Without
+// both, a plan is accepted, and each of its jobs fails. checkBackups returns an error that names each Region with a setting
+// that is off. It changes none, because a setting is for all tables of the account. A caller who may not ask gets a warning.
+func (d *Deployment) checkBackups(ctx context.Context, caller string) error {
+	var off, remedies []string
+	for _, at := range []*Deployment{d, d.in(d.SpareRegion)} {
+		region := at.Config.Region
+		set, err := backup.NewFromConfig(at.Config).DescribeRegionSettings(ctx, &backup.DescribeRegionSettingsInput{})
+		if err != nil {
+			d.say("Warning: AWS Backup does not answer in region %s whether it copies tables of %s: %v\n  If it does not, no table is copied to the spare region, and the alarm FailedCopies reports it. To check first, permit %s to use backup:DescribeRegionSettings.", region, backedUp, reasonOf(err), caller)
+			continue
+		}
+		var missing []string
+		if !set.ResourceTypeOptInPreference[backedUp] {
+			missing = append(missing, "it is not opted in")
+		}
+		if !set.ResourceTypeManagementPreference[backedUp] {
+			missing = append(missing, "its advanced features are off")
+		}
+		if len(missing) > 0 {
+			off = append(off, "in "+region+" "+strings.Join(missing, ", and "))
+			remedies = append(remedies, "  aws backup update-region-settings --region "+region+" --resource-type-opt-in-preference "+backedUp+"=true --resource-type-management-preference "+backedUp+"=true")
+		}
+	}
+	if len(off) == 0 {
+		return nil
+	}
+	return fmt.Errorf("AWS Backup of this account would not copy the table to the spare region, for %s: %s\nNothing was changed. The settings are for all tables of the account. To change them, then run the command again:\n%s",
+		backedUp, strings.Join(off, "; "), strings.Join(remedies, "\n"))
 }
 
 // announceSpare prints the steps in the spare Region.

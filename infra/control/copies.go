@@ -19,7 +19,15 @@ type copies struct {
 	backupRole          awsiam.CfnRole
 	replication         awsiam.CfnRolePolicy
 	backups, replicates []policy.Statement
+	blobs, archive      string // names of the buckets in the spare Region
 }
+
+// replicationRule is the id of the rule by which S3 replicates a bucket. It is a dimension of the rule's metrics.
+const replicationRule = "ToTheSpareRegion"
+
+// late is the delay in seconds above which copies of blobs are late. A copy of the table is an hour old or more, and names blobs
+// of that time. As long as the blobs are less late, the copied table decides how much a loss of the Region loses.
+const late = 1800
 
 // How long a backup of the table is kept. DynamoDB itself keeps 35 days in the Region of the table, so the backup there
 // lives only until it is copied. Each backup is whole: an hourly one is kept for two days, because the last one counts, and
@@ -41,8 +49,9 @@ func (b *builder) makeCopies() {
 	remote := func(service, resource string) string {
 		return "arn:" + b.partition + ":" + service + ":" + region + ":" + b.account + ":" + resource
 	}
+	b.copies.blobs, b.copies.archive = part(2), part(3)
 	b.backupTable(region, remote("backup", "backup-vault:"+part(1)), remote("kms", "key/"+b.dataKey.id))
-	b.replicate(region, remote("kms", "key/"+b.dataKey.id), part(2), part(3))
+	b.replicate(region, remote("kms", "key/"+b.dataKey.id), b.copies.blobs, b.copies.archive)
 }
 
 // backupTable makes the plan of backups with copies in the spare vault.
@@ -118,10 +127,11 @@ func (b *builder) replicate(region, spareKey, blobs, archive string) {
 	b.only(ParameterSpare, b.copies.replication)
 	configuration := func(target string) any {
 		return b.when(ParameterSpare, map[string]any{"Role": role.AttrArn(), "Rules": []any{map[string]any{
-			"Id": "ToTheSpareRegion", "Status": "Enabled", "Priority": 1, "Filter": map[string]any{"Prefix": ""},
+			"Id": replicationRule, "Status": "Enabled", "Priority": 1, "Filter": map[string]any{"Prefix": ""},
 			"DeleteMarkerReplication": map[string]any{"Status": "Enabled"},
 			"SourceSelectionCriteria": map[string]any{"SseKmsEncryptedObjects": map[string]any{"Status": "Enabled"}},
-			"Destination":             map[string]any{"Bucket": target, "EncryptionConfiguration": map[string]any{"ReplicaKmsKeyID": spareKey}},
+			"Destination": map[string]any{"Bucket": target, "EncryptionConfiguration": map[string]any{"ReplicaKmsKeyID": spareKey},
+				"Metrics": map[string]any{"Status": "Enabled"}}, // without a promised time, which costs $0.015 for each GB
 		}}}, awscdk.Aws_NO_VALUE())
 	}
 	b.blobs.SetReplicationConfiguration(configuration(to[0]))
@@ -130,6 +140,36 @@ func (b *builder) replicate(region, spareKey, blobs, archive string) {
 
 // failedCopies is the name of the rule that reports failed backups and copies.
 func (b *builder) failedCopies() string { return b.name + "-failed-copies" }
+
+// lateCopies is the name of the rule that reports the alarms of the spare stack.
+func (b *builder) lateCopies() string { return b.name + "-late-copies" }
+
+// copyAlarms returns the alarms for blobs and archived logs that S3 does not copy. S3 publishes the failures of a rule in the
+// Region of its source. It tries a failed object no second time.
+func (b *builder) copyAlarms() (list []alarm) {
+	for _, of := range []struct{ id, what, from, to string }{
+		{"BlobCopiesFail", "blobs", *b.blobs.Ref(), b.copies.blobs}, {"LogCopiesFail", "archived logs", *b.archive.Ref(), b.copies.archive},
+	} {
+		list = append(list, alarm{id: of.id, only: ParameterSpare, what: "S3 failed to copy " + of.what + " to the spare Region, and does not try again: fix the cause, then copy what is missing.",
+			namespace: "AWS/S3", metric: "OperationsFailedReplication", dimensions: replication(of.from, of.to), statistic: "Sum", above: 0, periods: 1, period: 300})
+	}
+	return list
+}
+
+// replication returns the dimensions of the metrics of S3's replication from one bucket to another.
+func replication(from, to string) map[string]string {
+	return map[string]string{"SourceBucket": from, "DestinationBucket": to, "RuleId": replicationRule}
+}
+
+// lateAlarms returns the alarms of the spare stack for blobs and archived logs that S3 copies too late. S3 publishes how late a
+// rule is in the Region of its destination. from has the names of the two buckets of the control plane.
+func (b *builder) lateAlarms(from [2]string) (list []alarm) {
+	for i, of := range []struct{ what, to string }{{"blobs", *b.blobs.Ref()}, {"archived logs", *b.archive.Ref()}} {
+		list = append(list, alarm{id: lateNames[i], what: "S3 copies " + of.what + " of the control plane to this Region more than half an hour late.",
+			namespace: "AWS/S3", metric: "ReplicationLatency", dimensions: replication(from[i], of.to), statistic: "Maximum", above: late, periods: 3, period: 300})
+	}
+	return list
+}
 
 // reportFailedCopies makes the rule that sends failed backups and copies to the topic of alarms. Otherwise the first sign of a plan
 // that fails would be the missing backup after a loss. The vault's own notifications do not report a failed backup.
@@ -142,6 +182,29 @@ func (b *builder) reportFailedCopies() {
 		Targets: []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("alarms"), Arn: b.alarms}},
 	}))
 }
+
+// reportLateCopies makes the rule that sends the alarms of the spare stack to the topic of alarms. An alarm can act only on a
+// topic of its own Region, so the spare stack passes their events to the default bus of this Region.
+func (b *builder) reportLateCopies() {
+	spare := awscdk.Fn_Select(jsii.Number(0), awscdk.Fn_Split(jsii.String("/"), jsii.String(b.parameters[ParameterSpare].value), nil))
+	var names []any
+	for _, name := range lateNames {
+		names = append(names, b.name+spareSuffix+"-"+name)
+	}
+	b.only(ParameterSpare, awsevents.NewCfnRule(b.stack, jsii.String("LateCopies"), &awsevents.CfnRuleProps{
+		Name: jsii.String(b.lateCopies()), Description: jsii.String("the alarms of the spare stack for late copies go to the topic of alarms"),
+		EventBusName: jsii.String("default"), State: jsii.String("ENABLED"),
+		EventPattern: map[string]any{"source": []any{"aws.cloudwatch"}, "detail-type": []any{alarmChanges}, "region": []any{spare},
+			"detail": map[string]any{"alarmName": names, "state": map[string]any{"value": []any{"ALARM", "OK"}}}},
+		Targets: []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("alarms"), Arn: b.alarms}},
+	}))
+}
+
+// alarmChanges is the type of the event that CloudWatch sends when the state of an alarm changes.
+const alarmChanges = "CloudWatch Alarm State Change"
+
+// lateNames are the ids of lateAlarms, in their order.
+var lateNames = []string{"BlobCopiesLate", "LogCopiesLate"}
 
 // suppressCopies suppresses the cdk-nag rules that the copies do not follow, each with a reason.
 func (b *builder) suppressCopies() error {

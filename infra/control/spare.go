@@ -5,6 +5,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsbackup"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -21,6 +22,8 @@ const spareSuffix = "-spare"
 const (
 	ParameterPrimaryRegion = "PrimaryRegion"
 	ParameterPrimaryKeys   = "PrimaryKeys"
+	ParameterPrimaryBlobs  = "PrimaryBlobs"
+	ParameterPrimaryLogs   = "PrimaryLogs"
 )
 
 // keysPattern is the pattern of the ids of the five keys, in the order of builder.definitions.
@@ -46,8 +49,9 @@ func NewSpare(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 		AnalyticsReporting:    jsii.Bool(false),
 	})
 	b := &builder{props: props, name: name, stack: stack, partition: *awscdk.Aws_PARTITION(), region: *stack.Region(), account: *stack.Account()}
-	b.replicas()
+	primary := b.replicas()
 	b.buckets()
+	b.watchCopies(primary)
 	vault := b.vault("Vault")
 	restore, err := b.restoreRole("fairlead-" + props.Stage)
 	if err != nil {
@@ -66,16 +70,18 @@ func NewSpare(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	return stack, nil
 }
 
-// replicas makes a replica of each key. They stay when the stack is deleted: after the loss of the primary Region they are
+// inPrimary adds a parameter with a value of the control plane's stack, and returns a reference to the value.
+func (b *builder) inPrimary(id, pattern, says, doc string) string {
+	return *awscdk.NewCfnParameter(b.stack, jsii.String(id), &awscdk.CfnParameterProps{
+		Type: jsii.String("String"), Description: jsii.String(doc), AllowedPattern: jsii.String("^(" + pattern + ")$"), ConstraintDescription: jsii.String("Use " + says + "."),
+	}).ValueAsString()
+}
+
+// replicas makes a replica of each key, and returns the Region of the keys. They stay when the stack is deleted: after the loss of the primary Region they are
 // the only keys that open what was sealed and that runners accept.
-func (b *builder) replicas() {
-	parameter := func(id, pattern, says, doc string) string {
-		return *awscdk.NewCfnParameter(b.stack, jsii.String(id), &awscdk.CfnParameterProps{
-			Type: jsii.String("String"), Description: jsii.String(doc), AllowedPattern: jsii.String("^(" + pattern + ")$"), ConstraintDescription: jsii.String("Use " + says + "."),
-		}).ValueAsString()
-	}
-	primary := parameter(ParameterPrimaryRegion, `[a-z]{2}(-[a-z]+)+-[0-9]`, "a Region, such as eu-central-1", "Region of the control plane")
-	ids := parameter(ParameterPrimaryKeys, keysPattern, "the output KeyIds of the control plane's stack", "Ids of the control plane's five keys, separated by commas")
+func (b *builder) replicas() (primary string) {
+	primary = b.inPrimary(ParameterPrimaryRegion, `[a-z]{2}(-[a-z]+)+-[0-9]`, "a Region, such as eu-central-1", "Region of the control plane")
+	ids := b.inPrimary(ParameterPrimaryKeys, keysPattern, "the output KeyIds of the control plane's stack", "Ids of the control plane's five keys, separated by commas")
 	for i, d := range b.definitions() {
 		id := *awscdk.Fn_Select(jsii.Number(float64(i)), awscdk.Fn_Split(jsii.String(","), jsii.String(ids), jsii.Number(5)))
 		k := awskms.NewCfnReplicaKey(b.stack, jsii.String(d.id), &awskms.CfnReplicaKeyProps{
@@ -86,6 +92,34 @@ func (b *builder) replicas() {
 		*d.of = key{id: *k.Ref(), arn: *k.AttrArn()}
 		b.alias(d)
 	}
+	return primary
+}
+
+// watchCopies makes the alarms for late copies. Their events go to the default bus of the control plane's Region, where its stack
+// sends them to its topic of alarms: so one confirmed mail address gets all alarms.
+func (b *builder) watchCopies(primary string) {
+	const bucket = `[a-z0-9.-]{3,63}`
+	var alarms []any
+	for _, a := range b.lateAlarms([2]string{
+		b.inPrimary(ParameterPrimaryBlobs, bucket, "the output BlobsBucket of the control plane's stack", "Bucket of the control plane's blobs"),
+		b.inPrimary(ParameterPrimaryLogs, bucket, "the output LogArchiveBucket of the control plane's stack", "Bucket of the control plane's archived logs"),
+	}) {
+		alarms = append(alarms, *b.alarm(a, nil).AttrArn())
+	}
+	bus := "arn:" + b.partition + ":events:" + primary + ":" + b.account + ":event-bus/default"
+	role := awsiam.NewCfnRole(b.stack, jsii.String("AlarmsRole"), &awsiam.CfnRoleProps{
+		Description: jsii.String(b.name + ": passes alarms to the Region of the control plane"),
+		AssumeRolePolicyDocument: policy.Trust("events.amazonaws.com", map[string]map[string]any{
+			"StringEquals": {"aws:SourceAccount": b.account}, "ArnEquals": {"aws:SourceArn": b.arn("events", "rule/"+b.lateCopies())}}),
+		Policies: []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("pass"), PolicyDocument: policy.Document(
+			policy.Statement{Sid: "PassAlarms", Actions: []string{"events:PutEvents"}, Resources: []string{bus}})}},
+	})
+	awsevents.NewCfnRule(b.stack, jsii.String("LateCopies"), &awsevents.CfnRuleProps{
+		Name: jsii.String(b.lateCopies()), Description: jsii.String("alarms for late copies go to the Region of the control plane"),
+		EventBusName: jsii.String("default"), State: jsii.String("ENABLED"),
+		EventPattern: map[string]any{"source": []any{"aws.cloudwatch"}, "detail-type": []any{alarmChanges}, "resources": alarms},
+		Targets:      []*awsevents.CfnRule_TargetProperty{{Id: jsii.String("control-plane"), Arn: jsii.String(bus), RoleArn: role.AttrArn()}},
+	})
 }
 
 // restoreRole makes the role with which AWS Backup restores the table here, under a name that begins with the control plane's. It

@@ -52,7 +52,8 @@ func synthSpare(t *testing.T) synthesis {
 func spareStack(t *testing.T) infratest.Stack {
 	t.Helper()
 	s, err := synthSpare(t).template.Resolve(map[string]string{"BootstrapVersion": given()["BootstrapVersion"],
-		control.ParameterPrimaryRegion: "us-east-1", control.ParameterPrimaryKeys: strings.Join(primaryKeys(), ",")})
+		control.ParameterPrimaryRegion: "us-east-1", control.ParameterPrimaryKeys: strings.Join(primaryKeys(), ","),
+		control.ParameterPrimaryBlobs: "blobs", control.ParameterPrimaryLogs: "logarchive"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +82,7 @@ func TestSpareGuard(t *testing.T) {
 		"s3_bucket_logging_enabled_check":        "the bucket of access logs does not log itself",
 		"s3_event_notifications_enabled_check":   "nothing waits for an object",
 		"s3_bucket_object_lock_enabled_check":    "blobs are removed with their install, archives after a year; versions guard them until then",
+		"cloudwatch_alarm_action_check":          "an alarm can act only on a topic of its own Region; the rule LateCopies passes its changes to the control plane's",
 	})
 }
 
@@ -99,7 +101,7 @@ func TestSpareStackKeepsEverything(t *testing.T) {
 	for id, r := range s.Resources {
 		of[r.Type]++
 		switch r.Type {
-		case "AWS::S3::BucketPolicy", "AWS::KMS::Alias", "AWS::IAM::Role":
+		case "AWS::S3::BucketPolicy", "AWS::KMS::Alias", "AWS::IAM::Role", "AWS::CloudWatch::Alarm", "AWS::Events::Rule":
 		default:
 			if r.DeletionPolicy != "RetainExceptOnCreate" {
 				t.Errorf("%s is deleted with its stack, or stays after a failed creation: %q", id, r.DeletionPolicy)
@@ -188,7 +190,7 @@ func TestCopiesAreOffByDefault(t *testing.T) {
 		}
 	}
 	slices.Sort(added)
-	if want := []string{"BackupPlan", "BackupRole", "BackupSelection", "BackupVault", "FailedCopies", "ReplicationPolicy", "ReplicationRole"}; !slices.Equal(added, want) {
+	if want := []string{"BackupPlan", "BackupRole", "BackupSelection", "BackupVault", "BlobCopiesFailAlarm", "FailedCopies", "LateCopies", "LogCopiesFailAlarm", "ReplicationPolicy", "ReplicationRole"}; !slices.Equal(added, want) {
 		t.Errorf("the parameter adds %q, want %q", added, want)
 	}
 	for id, target := range map[string]string{"Blobs": "arn:aws:s3:::spare-blobs", "LogArchive": "arn:aws:s3:::spare-archive"} {
@@ -196,7 +198,7 @@ func TestCopiesAreOffByDefault(t *testing.T) {
 			t.Errorf("%s is copied without a spare stack: %v", id, r)
 		}
 		got := fmt.Sprint(stack(t).Resources[id].Properties["ReplicationConfiguration"])
-		for _, want := range []string{"Bucket:" + target + " ", "ReplicaKmsKeyID:arn:aws:kms:eu-west-1:111122223333:key/datakey]", "DeleteMarkerReplication:map[Status:Enabled]", "SseKmsEncryptedObjects:map[Status:Enabled]"} {
+		for _, want := range []string{"Bucket:" + target + " ", "ReplicaKmsKeyID:arn:aws:kms:eu-west-1:111122223333:key/datakey]", "DeleteMarkerReplication:map[Status:Enabled]", "SseKmsEncryptedObjects:map[Status:Enabled]", "Metrics:map[Status:Enabled]"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("the replication of %s lacks %s: %s", id, want, got)
 			}
@@ -258,8 +260,78 @@ func TestFailedCopiesAreReported(t *testing.T) {
 			accepted = fmt.Sprint(p["Condition"])
 		}
 	}
-	if want := "map[ArnEquals:map[aws:SourceArn:arn:aws:events:eu-central-1:111122223333:rule/" + fmt.Sprint(rule["Name"]) + "]]"; accepted != want {
+	const arn = "arn:aws:events:eu-central-1:111122223333:rule/"
+	if want := fmt.Sprintf("map[ArnEquals:map[aws:SourceArn:[%s%v %s%v]]]", arn, rule["Name"], arn, s.Resources["LateCopies"].Properties["Name"]); accepted != want {
 		t.Errorf("the topic accepts events under the condition %q, want %s", accepted, want)
+	}
+}
+
+// Copies of blobs and logs that fail reach the people who get alarms, and so do late ones, although CloudWatch has the metric of
+// their delay in the spare Region only: the spare stack passes the change of the alarm to the default bus of the control plane's Region,
+// where a rule sends it to the topic.
+func TestLateCopiesAreReported(t *testing.T) {
+	s, spare := stack(t), spareStack(t) // both of stage test; here the spare stack is in eu-central-1, of a control plane in us-east-1
+	topic := s.Resources["AlarmsByMail"].Properties["TopicArn"]
+	dimensions := func(r infratest.Resource) string {
+		got := map[string]string{}
+		for _, d := range r.Properties["Dimensions"].([]any) {
+			got[fmt.Sprint(d.(map[string]any)["Name"])] = fmt.Sprint(d.(map[string]any)["Value"])
+		}
+		return fmt.Sprint(got)
+	}
+	var late []any
+	var names []any
+	for _, of := range []struct{ name, bucket, source, copies string }{{"Blob", "Blobs", "blobs", "spare-blobs"}, {"Log", "LogArchive", "logarchive", "spare-archive"}} {
+		fails := s.Resources[of.name+"CopiesFailAlarm"]
+		if got := fmt.Sprint(fails.Properties["AlarmActions"]); got != fmt.Sprint([]any{topic}) {
+			t.Errorf("the alarm for failed copies of %s acts on %s, want the topic %v", of.bucket, got, topic)
+		}
+		rules := s.Resources[of.bucket].Properties["ReplicationConfiguration"].(map[string]any)["Rules"].([]any)
+		id := rules[0].(map[string]any)["Id"]
+		if got, want := dimensions(fails), fmt.Sprint(map[string]string{"SourceBucket": of.source, "DestinationBucket": of.copies, "RuleId": fmt.Sprint(id)}); got != want {
+			t.Errorf("the alarm for failed copies of %s has the dimensions %s, want %s", of.bucket, got, want)
+		}
+		alarm := spare.Resources[of.name+"CopiesLateAlarm"]
+		if got, want := dimensions(alarm), fmt.Sprint(map[string]string{"SourceBucket": of.source, "DestinationBucket": strings.ToLower(of.bucket), "RuleId": fmt.Sprint(id)}); got != want {
+			t.Errorf("the alarm for late copies of %s has the dimensions %s, want %s", of.bucket, got, want)
+		}
+		late, names = append(late, spare.ARN(of.name+"CopiesLateAlarm")), append(names, alarm.Properties["AlarmName"])
+	}
+
+	passes, reports := spare.Resources["LateCopies"].Properties, s.Resources["LateCopies"].Properties
+	pattern := passes["EventPattern"].(map[string]any)
+	if fmt.Sprint(pattern["resources"]) != fmt.Sprint(late) || fmt.Sprint(pattern["source"]) != "[aws.cloudwatch]" || passes["EventBusName"] != "default" {
+		t.Errorf("the spare stack passes events of the pattern %v, want those of %v", pattern, late)
+	}
+	const bus = "arn:aws:events:us-east-1:111122223333:event-bus/default"
+	target := passes["Targets"].([]any)[0].(map[string]any)
+	if target["Arn"] != bus || target["RoleArn"] != spare.ARN("AlarmsRole") {
+		t.Errorf("the spare stack passes events to %v, want %s", target, bus)
+	}
+	got := reports["EventPattern"].(map[string]any)
+	if want := fmt.Sprint(map[string]any{"source": pattern["source"], "detail-type": pattern["detail-type"], "region": []any{"eu-west-1"},
+		"detail": map[string]any{"alarmName": names, "state": map[string]any{"value": []any{"ALARM", "OK"}}}}); fmt.Sprint(got) != want {
+		t.Errorf("the stack reports events of the pattern\n%v, want\n%s", got, want)
+	}
+	if to := reports["Targets"].([]any)[0].(map[string]any)["Arn"]; to != topic || reports["EventBusName"] != "default" {
+		t.Errorf("the rule sends events of the bus %v to %v, want those of AWS to %v", reports["EventBusName"], to, topic)
+	}
+
+	var questions []infratest.Question
+	rows := []struct {
+		action, resource string
+		allowed          bool
+	}{{"events:PutEvents", bus, true}, {"events:PutEvents", "arn:aws:events:eu-central-1:111122223333:event-bus/fairlead-test", false}, {"events:PutRule", "arn:aws:events:us-east-1:111122223333:rule/any", false}}
+	for _, r := range rows {
+		questions = append(questions, infratest.Question{Principal: spare.ARN("AlarmsRole"), Action: r.action, Resource: r.resource, Account: infratest.Account, Identity: spare.Policies("AlarmsRole")})
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("the role that passes alarms may %s on %s: %t, want %t", r.action, r.resource, allowed, r.allowed)
+		}
+	}
+	if trust := fmt.Sprint(spare.Resources["AlarmsRole"].Properties["AssumeRolePolicyDocument"]); !strings.Contains(trust, "aws:SourceArn:arn:aws:events:eu-central-1:111122223333:rule/"+fmt.Sprint(passes["Name"])) {
+		t.Errorf("the role that passes alarms trusts more than the rule: %s", trust)
 	}
 }
 
@@ -367,6 +439,8 @@ func TestParametersOfCopiesAreChecked(t *testing.T) {
 		{synth(t).template, control.ParameterKeys, []string{"none", keys}, []string{"", keys[37:], keys + ",", strings.ReplaceAll(keys, ",", " ")}},
 		{synth(t).template, control.ParameterSpare, []string{"none", "eu-west-1/fairlead-prod-spare-0a1b2c3d/bucket-a/bucket-b", "us-gov-west-1/v/abc/abd"}, []string{"", "eu-west-1", "eu-west-1/vault/bucket", "eu-west-1/vault/b_a/bucket", "Europe/v/abc/abd"}},
 		{synthSpare(t).template, control.ParameterPrimaryRegion, []string{"eu-central-1", "ap-southeast-2"}, []string{"", "none", "eu-central-1a"}},
+		{synthSpare(t).template, control.ParameterPrimaryBlobs, []string{"fairlead-prod-blobs-0a1b2c", "a.b"}, []string{"", "ab", "arn:aws:s3:::blobs", "Blobs"}},
+		{synthSpare(t).template, control.ParameterPrimaryLogs, []string{"fairlead-prod-logarchive-0a1b2c"}, []string{"", "ab", "a_b"}},
 		{synthSpare(t).template, control.ParameterPrimaryKeys, []string{keys}, []string{"", keys[37:], keys + ",mrk-" + strings.Repeat("0", 32), strings.ToUpper(keys)}},
 	} {
 		for i, accepted := range infratest.Accepts(t, row.template, row.parameter, slices.Concat(row.good, row.bad)) {

@@ -122,6 +122,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
 	b.reportFailedCopies()
+	b.reportLateCopies()
 	b.onlyAll(ParameterDirect, titles["direct"])
 	b.outputs()
 	if err := b.suppress(); err != nil {

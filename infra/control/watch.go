@@ -30,6 +30,7 @@ type alarm struct {
 	period      float64 // in seconds
 	missingData string  // what missing data means; "" is "notBreaching"
 	rollsBack   bool    // the action is the rollback of a release; a person gets no message
+	only        string  // the parameter without which the alarm does not exist; "": it always exists
 }
 
 func (b *builder) alarmList() []alarm {
@@ -50,6 +51,7 @@ func (b *builder) alarmList() []alarm {
 		list = append(list, m.alarm)
 	}
 	list = append(list, b.throttles()...)
+	list = append(list, b.copyAlarms()...)
 	for _, name := range Functions {
 		f := map[string]string{"FunctionName": b.name + "-" + name}
 		list = append(list,
@@ -148,7 +150,7 @@ func (b *builder) watch() map[string]awscloudwatch.CfnAlarm {
 			policy.Statement{Sid: "Spend", Principal: policy.Service("budgets.amazonaws.com"), Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
 				Conditions: map[string]map[string]any{"StringEquals": {"aws:SourceAccount": b.account}}},
 			policy.Statement{Sid: "FailedCopies", When: *b.parameters[ParameterSpare].isSet.LogicalId(), Principal: policy.Service("events.amazonaws.com"), Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
-				Conditions: map[string]map[string]any{"ArnEquals": {"aws:SourceArn": b.arn("events", "rule/"+b.failedCopies())}}},
+				Conditions: map[string]map[string]any{"ArnEquals": {"aws:SourceArn": []any{b.arn("events", "rule/"+b.failedCopies()), b.arn("events", "rule/"+b.lateCopies())}}}},
 			policy.Statement{Sid: "OnlyTLS", Deny: true, AnyPrincipal: true, Actions: []string{"sns:Publish"}, Resources: []string{*topic.Ref()},
 				Conditions: map[string]map[string]any{"Bool": {"aws:SecureTransport": "false"}}}),
 	})
@@ -164,36 +166,47 @@ func (b *builder) watch() map[string]awscloudwatch.CfnAlarm {
 	}
 	b.budget(topic)
 	for _, a := range b.alarmList() {
-		props := &awscloudwatch.CfnAlarmProps{
-			AlarmName: jsii.String(b.name + "-" + a.id), AlarmDescription: jsii.String(a.what),
-			Namespace: jsii.String(a.namespace), MetricName: jsii.String(a.metric), Statistic: jsii.String(a.statistic),
-			Threshold: jsii.Number(a.above), ComparisonOperator: jsii.String("GreaterThanThreshold"),
-			EvaluationPeriods: jsii.Number(a.periods), Period: jsii.Number(a.period), TreatMissingData: jsii.String("notBreaching"),
-			AlarmActions: &[]any{topic.Ref()}, OkActions: &[]any{topic.Ref()},
-		}
+		actions := &[]any{topic.Ref()}
 		if a.rollsBack {
-			props.AlarmActions, props.OkActions = nil, nil
+			actions = nil
 		}
-		if strings.HasPrefix(a.statistic, "p") { // CloudFormation has a property of its own for percentiles
-			props.Statistic, props.ExtendedStatistic = nil, props.Statistic
+		alarms[a.id] = b.alarm(a, actions)
+		if a.only != "" {
+			b.only(a.only, alarms[a.id])
 		}
-		if a.below {
-			props.ComparisonOperator = jsii.String("LessThanThreshold")
-		}
-		if a.missingData != "" {
-			props.TreatMissingData = jsii.String(a.missingData)
-		}
-		var dimensions []*awscloudwatch.CfnAlarm_DimensionProperty
-		for _, name := range slices.Sorted(maps.Keys(a.dimensions)) { // sorted, for the same template each time
-			dimensions = append(dimensions, &awscloudwatch.CfnAlarm_DimensionProperty{Name: jsii.String(name), Value: jsii.String(a.dimensions[name])})
-		}
-		props.Dimensions = dimensions
-		alarms[a.id] = awscloudwatch.NewCfnAlarm(b.stack, jsii.String(a.id+"Alarm"), props)
 	}
 	awscloudwatch.NewCfnDashboard(b.stack, jsii.String("Dashboard"), &awscloudwatch.CfnDashboardProps{
 		DashboardName: jsii.String(b.name), DashboardBody: jsii.String(b.dashboard()),
 	})
 	return alarms
+}
+
+// alarm makes an alarm. actions are the topics of its messages; nil: it sends none.
+func (b *builder) alarm(a alarm, actions *[]any) awscloudwatch.CfnAlarm {
+	props := &awscloudwatch.CfnAlarmProps{
+		AlarmName: jsii.String(b.name + "-" + a.id), AlarmDescription: jsii.String(a.what),
+		Namespace: jsii.String(a.namespace), MetricName: jsii.String(a.metric), Statistic: jsii.String(a.statistic),
+		Threshold: jsii.Number(a.above), ComparisonOperator: jsii.String("GreaterThanThreshold"),
+		EvaluationPeriods: jsii.Number(a.periods), Period: jsii.Number(a.period), TreatMissingData: jsii.String("notBreaching"),
+	}
+	if actions != nil {
+		props.AlarmActions, props.OkActions = actions, actions
+	}
+	if strings.HasPrefix(a.statistic, "p") { // CloudFormation has a property of its own for percentiles
+		props.Statistic, props.ExtendedStatistic = nil, props.Statistic
+	}
+	if a.below {
+		props.ComparisonOperator = jsii.String("LessThanThreshold")
+	}
+	if a.missingData != "" {
+		props.TreatMissingData = jsii.String(a.missingData)
+	}
+	var dimensions []*awscloudwatch.CfnAlarm_DimensionProperty
+	for _, name := range slices.Sorted(maps.Keys(a.dimensions)) { // sorted, for the same template each time
+		dimensions = append(dimensions, &awscloudwatch.CfnAlarm_DimensionProperty{Name: jsii.String(name), Value: jsii.String(a.dimensions[name])})
+	}
+	props.Dimensions = dimensions
+	return awscloudwatch.NewCfnAlarm(b.stack, jsii.String(a.id+"Alarm"), props)
 }
 
 // budget makes the alarm for what the account costs. It is for the whole account and not for the

@@ -193,7 +193,7 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		outputs := map[string]string{}
 		if !strings.HasPrefix(a.status, "ROLLBACK") {
 			outputs = map[string]string{"TemplateBucket": "templates", "RunnerRepository": "registry.example/runner", "URL": atURL,
-				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2), "KeyIds": "the keys"}
+				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2), "KeyIds": "the keys", "BlobsBucket": "blobs", "LogArchiveBucket": "archive"}
 		}
 		a.describe(w, name, a.status, outputs, a.values)
 	case action == "DescribeStacks":
@@ -492,7 +492,7 @@ func TestSpareRegionGetsItsStackFirst(t *testing.T) {
 	if err := d.Do(t.Context()); err != nil || !slices.Equal(a.did, steps) {
 		t.Fatalf("the steps are %q, want %q; error %v", a.did, steps, err)
 	}
-	if want := map[string]string{"PrimaryRegion": "eu-central-1", "PrimaryKeys": "the keys"}; !maps.Equal(a.spare.values, want) {
+	if want := map[string]string{"PrimaryRegion": "eu-central-1", "PrimaryKeys": "the keys", "PrimaryBlobs": "blobs", "PrimaryLogs": "archive"}; !maps.Equal(a.spare.values, want) {
 		t.Errorf("the spare stack has the parameters %q, want %q", a.spare.values, want)
 	}
 	if a.values["SpareStack"] != spareParts {

@@ -40,7 +40,7 @@ func Needs() map[string]string {
 
 // SpareNeeds is Needs for the spare stack.
 func SpareNeeds() map[string]string {
-	return map[string]string{"AWS::Backup::BackupVault": "backup:CreateBackupVault", "AWS::IAM::Role": "iam:CreateRole", "AWS::KMS::Alias": "kms:CreateAlias", "AWS::KMS::ReplicaKey": "kms:ReplicateKey",
+	return map[string]string{"AWS::Backup::BackupVault": "backup:CreateBackupVault", "AWS::CloudWatch::Alarm": "cloudwatch:PutMetricAlarm", "AWS::Events::Rule": "events:PutRule", "AWS::IAM::Role": "iam:CreateRole", "AWS::KMS::Alias": "kms:CreateAlias", "AWS::KMS::ReplicaKey": "kms:ReplicateKey",
 		"AWS::S3::Bucket": "s3:CreateBucket", "AWS::S3::BucketPolicy": "s3:PutBucketPolicy"}
 }
 

@@ -1,10 +1,12 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/backup"
@@ -136,9 +138,14 @@ func (d *Deployment) announceSpare(s spare, current string, step func(format str
 // deploySpare deploys the spare stack and returns its parts, for the parameter SpareStack. The control plane's stack must exist,
 // because the replicas are of its keys.
 func (d *Deployment) deploySpare(ctx context.Context, s state) (string, error) {
-	keys := s.outputs["KeyIds"]
-	if keys == "" {
-		return "", fmt.Errorf("the stack %s does not name its keys, so they cannot have replicas", d.stack())
+	parameters := []struct{ name, output, value string }{{"PrimaryRegion", "", d.Config.Region}, {"PrimaryKeys", "KeyIds", ""}, {"PrimaryBlobs", "BlobsBucket", ""}, {"PrimaryLogs", "LogArchiveBucket", ""}}
+	var values []string
+	for _, p := range parameters {
+		value := cmp.Or(p.value, s.outputs[p.output])
+		if value == "" {
+			return "", fmt.Errorf("the stack %s has no output %s, which the spare stack needs: look at its events in CloudFormation, then run the command again", d.stack(), p.output)
+		}
+		values = append(values, "--parameters", d.spareStack()+":"+p.name+"="+value)
 	}
 	there, name := d.in(d.SpareRegion), d.spareStack()
 	d.say("Deploying the stack %s in region %s", name, d.SpareRegion)
@@ -156,8 +163,7 @@ func (d *Deployment) deploySpare(ctx context.Context, s state) (string, error) {
 			return "", err
 		}
 	}
-	if _, err := there.cdk(ctx, append([]string{"deploy", name, "--require-approval", d.approval(),
-		"--parameters", name + ":PrimaryRegion=" + d.Config.Region, "--parameters", name + ":PrimaryKeys=" + keys}, app...)...); err != nil {
+	if _, err := there.cdk(ctx, slices.Concat([]string{"deploy", name, "--require-approval", d.approval()}, values, app)...); err != nil {
 		return "", err
 	}
 	deployed, err := there.describe(ctx, name)

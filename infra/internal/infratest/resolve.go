@@ -24,6 +24,7 @@ var arns = map[string]string{
 	"AWS::Backup::BackupVault": "arn:aws:backup:" + Region + ":" + Account + ":backup-vault:%s",
 	"AWS::SQS::Queue":          "arn:aws:sqs:" + Region + ":" + Account + ":%s",
 	"AWS::Events::EventBus":    "arn:aws:events:" + Region + ":" + Account + ":event-bus/%s",
+	"AWS::CloudWatch::Alarm":   "arn:aws:cloudwatch:" + Region + ":" + Account + ":alarm:%s",
 	"AWS::Events::Rule":        "arn:aws:events:" + Region + ":" + Account + ":rule/%s",
 	"AWS::Logs::LogGroup":      "arn:aws:logs:" + Region + ":" + Account + ":log-group:%s:*",
 	"AWS::Lambda::Function":    "arn:aws:lambda:" + Region + ":" + Account + ":function:%s",

@@ -20,7 +20,7 @@ import (
 )
 
 // TestMain runs this binary as a helper process if PROC_TEST is set. With "hide" the process hides itself, with "open" it
-// does not. With "look" it reads another process, and with "escape" it is the program of a control group. With the argument
+// does not. With "large" it uses 256 MiB of memory. With "look" it reads another process, and with "escape" it is the program of a control group. With the argument
 // "step" it is a step that runs a shell script as its tool.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
@@ -34,6 +34,14 @@ func TestMain(m *testing.M) {
 		fmt.Println("ready")
 		io.Copy(io.Discard, os.Stdin) // returns when the test closes stdin
 		os.Exit(0)
+	case "large":
+		memory := make([]byte, 256<<20)
+		for i := 0; i < len(memory); i += 1 << 10 {
+			memory[i] = 1
+		}
+		fmt.Println("ready")
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(int(memory[0]))
 	case "escape":
 		os.Exit(escape())
 	case "look":

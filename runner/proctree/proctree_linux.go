@@ -262,29 +262,36 @@ func descendants(pid int) ([]Info, error) {
 	return found, nil
 }
 
-// killUntilNone kills the processes that find returns until find returns none. It reaps the killed
+// killUntilNone kills the processes that find returns until find returns none and all of them have ended. It reaps the killed
 // processes that are children of the caller, except leader: another goroutine waits for that child.
 // It returns the number of killed processes.
 func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error)) (int, error) {
-	killed := map[int]bool{}
+	killed := map[int]uint64{} // start by PID
 	for {
 		ps, err := find()
 		if err != nil {
 			return len(killed), err
 		}
-		if len(ps) == 0 {
+		// A killed process loses its environment before its files, so find does not see its mark any more.
+		ending := 0
+		for pid, start := range killed {
+			if Alive(pid, start) {
+				ending++
+			}
+		}
+		if len(ps) == 0 && ending == 0 {
 			return len(killed), nil
 		}
 		hit, err := kill(ps)
-		for _, pid := range hit {
-			killed[pid] = true
+		for _, p := range hit {
+			killed[p.PID] = p.Start
 		}
 		if err != nil {
 			return len(killed), err
 		}
 		select {
 		case <-ctx.Done():
-			return len(killed), fmt.Errorf("%d processes do not end after a kill: %w", len(ps), ctx.Err())
+			return len(killed), fmt.Errorf("%d processes do not end after a kill: %w", max(len(ps), ending), ctx.Err())
 		case <-time.After(killPause):
 		}
 		for pid := range killed {
@@ -295,13 +302,13 @@ func killUntilNone(ctx context.Context, leader int, find func() ([]Info, error))
 	}
 }
 
-// kill kills the processes and returns the PIDs of the killed processes. It continues after a process
+// kill kills the processes and returns the killed processes. It continues after a process
 // that it may not kill, such as a process of another user.
-func kill(ps []Info) (hit []int, err error) {
+func kill(ps []Info) (hit []Info, err error) {
 	for _, p := range ps {
 		switch kerr := unix.Kill(p.PID, unix.SIGKILL); {
 		case kerr == nil:
-			hit = append(hit, p.PID)
+			hit = append(hit, p)
 		case !errors.Is(kerr, unix.ESRCH):
 			err = errors.Join(err, fmt.Errorf("kill process %d: %w", p.PID, kerr))
 		}

@@ -54,8 +54,8 @@ func afterRestore(ctx context.Context, o cli.RestoreOptions) (cli.AfterRestore, 
 	if err != nil {
 		return cli.AfterRestore{}, fmt.Errorf("find your AWS configuration: %w", err)
 	}
-	r, err := awsrestore.Table(ctx, cfg, o.Stage, o.Table)
-	return cli.AfterRestore{Table: o.Table, Generation: r.Generation, Installs: r.Installs, Components: r.Components, Deployments: r.Deployments, Queues: r.Queues}, err
+	r, err := awsrestore.Table(ctx, cfg, o.Stage, o.Table, o.Blobs)
+	return cli.AfterRestore{Table: o.Table, Generation: r.Generation, Installs: r.Installs, Components: r.Components, Deployments: r.Deployments, Queues: r.Queues, Blobs: r.Blobs, Lost: r.Lost}, err
 }
 
 // withAgents is a control plane with agents that run in the same process.

@@ -31,10 +31,12 @@ import (
 // Table prepares the restored table of the control plane whose functions' names start with
 // "fairlead-" and the stage. See dynamo.Prepare and control.AfterRestore. It also makes the
 // missing queues of the runners and log groups of the installs, with the settings of the
-// stack's functions. The credentials of cfg must permit to read the function controlapi, to
-// change and write the table, to create queues and log groups, and to delete blobs. Table refuses the table that
+// stack's functions. Blobs that the table names exist again: from earlier versions in the stack's bucket, or from the bucket copies,
+// which has copies of the blobs of a lost Region; "": there is none. The credentials of cfg must permit to read the function
+// controlapi, to change and write the table, to create queues and log groups, to read versions of blobs in both buckets, and to
+// write and delete blobs. Table refuses the table that
 // the functions serve, unless they refuse it as a copy. It is safe to repeat after an error.
-func Table(ctx context.Context, cfg aws.Config, stage, table string) (control.Restored, error) {
+func Table(ctx context.Context, cfg aws.Config, stage, table, copies string) (control.Restored, error) {
 	c, err := environment(ctx, cfg, "fairlead-"+stage+"-controlapi")
 	if err != nil {
 		return control.Restored{}, err
@@ -47,7 +49,7 @@ func Table(ctx context.Context, cfg aws.Config, stage, table string) (control.Re
 	if err != nil {
 		return control.Restored{}, err
 	}
-	blobs, err := s3.New(cfg, s3.Options{Bucket: c.Blobs})
+	blobs, err := s3.New(cfg, s3.Options{Bucket: c.Blobs, Copies: copies})
 	if err != nil {
 		return control.Restored{}, err
 	}

@@ -34,3 +34,11 @@ type Store interface {
 	// segment; "" lists all keys.
 	List(ctx context.Context, prefix string) ([]string, error)
 }
+
+// Reviver is a Store that keeps the bytes of a deleted blob for a time.
+type Reviver interface {
+	Store
+	// Revive makes a deleted blob exist again, with its last bytes, and returns true. If the blob exists, Revive changes nothing
+	// and returns false. If the bytes are no longer kept, it returns ErrNotFound.
+	Revive(ctx context.Context, key string) (bool, error)
+}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -19,6 +21,9 @@ type Restored struct {
 	Installs    int   // all installs of the org
 	Components  int   // components whose next plan must show what exists
 	Deployments int   // deployments that were not finished in the backup, and are canceled now
+	Blobs       int   // blobs that were deleted after the backup, and exist again
+	// Lost has the components whose state or values are in a blob of which no bytes are left, as install/component.
+	Lost []string
 }
 
 // restorer is the actor of the cancellations of AfterRestore.
@@ -50,13 +55,15 @@ func (c *Control) OpenTable(ctx context.Context, name string) (generation int64,
 // AfterRestore makes a table that was restored from a backup safe to use. Run it before
 // the control plane serves the table. The table is the name of the table in its engine, as
 // in OpenTable; "": the engine has no names. The table does not know the jobs after the
-// backup, so AfterRestore does four things:
+// backup, so AfterRestore does five things:
 //
 //   - It raises the generation, so that every session, launch token and lease from before
 //     the restore is refused. The caller makes its Minter after AfterRestore.
 //   - It cancels unfinished deployments: a plan of the backup can be outdated or applied.
 //   - It marks each component that may exist as unknown, so that its next plan decides.
 //     Auto-approval does not cover changes of that plan.
+//   - It makes the blobs exist again that the table names and that were deleted after the backup, if the
+//     blob store keeps deleted ones.
 //   - It makes the queue of each runner and the place of each install's logs, unless they
 //     exist. The sweep sends the wake-ups of queued jobs.
 //
@@ -97,6 +104,9 @@ func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID, table st
 			}
 			out.Deployments++
 		}
+		if err := c.revive(ctx, inst.V, &out); err != nil {
+			return out, fmt.Errorf("bring back the blobs of install %s: %w", inst.V.Name, err)
+		}
 		n, err := c.doubt(ctx, inst.V)
 		out.Components += n
 		if err != nil {
@@ -113,6 +123,50 @@ func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID, table st
 		tx.PutGeneration(g)
 		return nil
 	})
+}
+
+// revive makes the current states of the install's components, and their values, exist again. Jobs after the backup have replaced
+// them: a state is deleted when 20 newer ones exist, and a long apply writes one every few seconds.
+func (c *Control) revive(ctx context.Context, inst store.Install, out *Restored) error {
+	blobs, ok := c.Blobs.(blob.Reviver)
+	if !ok {
+		return nil
+	}
+	named := map[string][]string{} // keys of blobs by component
+	heads, err := c.Store.States(ctx, inst.ID)
+	if err != nil {
+		return err
+	}
+	for _, h := range heads {
+		named[h.V.Component] = append(named[h.V.Component], h.V.Blob)
+	}
+	components, err := c.Store.Components(ctx, inst.ID)
+	if err != nil {
+		return err
+	}
+	for _, k := range components {
+		named[k.V.Name] = append(named[k.V.Name], k.V.VarsBlob, k.V.OutputsBlob)
+	}
+	for _, component := range slices.Sorted(maps.Keys(named)) {
+		lost := false
+		for _, key := range slices.DeleteFunc(named[component], func(key string) bool { return key == "" }) {
+			revived, err := blobs.Revive(ctx, key)
+			if errors.Is(err, blob.ErrNotFound) {
+				lost = true
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if revived {
+				out.Blobs++
+			}
+		}
+		if lost {
+			out.Lost = append(out.Lost, inst.Name+"/"+component)
+		}
+	}
+	return nil
 }
 
 // doubt marks each component of the install that may exist as unknown. It returns their

@@ -130,8 +130,10 @@ func newCloudIn(t testing.TB, region string) *cloud {
 		t.Fatal(err)
 	}
 	for _, name := range []string{c.bucket, c.archive} {
-		must(awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true }).CreateBucket(t.Context(), &awss3.CreateBucketInput{Bucket: &name,
+		s3 := awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true })
+		must(s3.CreateBucket(t.Context(), &awss3.CreateBucketInput{Bucket: &name,
 			CreateBucketConfiguration: &s3types.CreateBucketConfiguration{LocationConstraint: s3types.BucketLocationConstraint(region)}}))(t)
+		must(s3.PutBucketVersioning(t.Context(), &awss3.PutBucketVersioningInput{Bucket: &name, VersioningConfiguration: &s3types.VersioningConfiguration{Status: s3types.BucketVersioningStatusEnabled}}))(t)
 	}
 	k := awskms.NewFromConfig(c.config("KMS"))
 	c.sealKey = *must(k.CreateKey(t.Context(), &awskms.CreateKeyInput{MultiRegion: aws.Bool(true)}))(t).KeyMetadata.Arn

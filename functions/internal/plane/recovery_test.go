@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,21 @@ func (c *cloud) copyObjects(from, to string) (keys []string) {
 		}
 	}
 	return keys
+}
+
+// replicate copies the current objects of a bucket and deletes the copies of deleted ones, as S3's replication does.
+func (c *cloud) replicate(from, to string) {
+	c.t.Helper()
+	s3 := awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true })
+	kept := c.copyObjects(from, to)
+	if len(kept) == 0 {
+		c.t.Errorf("the bucket %s has no object to copy", from)
+	}
+	for _, o := range must(s3.ListObjectsV2(c.t.Context(), &awss3.ListObjectsV2Input{Bucket: &to}))(c.t).Contents {
+		if !slices.Contains(kept, *o.Key) {
+			must(s3.DeleteObject(c.t.Context(), &awss3.DeleteObjectInput{Bucket: &to, Key: o.Key}))(c.t)
+		}
+	}
 }
 
 // withLogGroups returns the configuration of controlapi with a stream as the subscriber of log groups, in place of the function
@@ -174,23 +190,32 @@ func TestLostRegionIsRecoveredInTheSpareRegion(t *testing.T) {
 	old := deploy(person)
 	finish(t, c.next(t, a.Client, a.id), planned)
 	backup := there.restoredFrom(c, "fairlead-test-restored")
-	spareBlobs, spareLogs := newCloudIn(t, spareRegion).bucket, newCloudIn(t, spareRegion).archive
-	if n := len(c.copyObjects(c.bucket, spareBlobs)); n == 0 {
-		t.Error("no blob was copied")
-	}
-	if n := len(c.copyObjects(c.archive, spareLogs)); n == 0 {
-		t.Error("no log was copied")
-	}
+	spare := newCloudIn(t, spareRegion)
+	c.replicate(c.bucket, spare.bucket)
+	c.replicate(c.archive, spare.archive)
 
-	// The Region is lost while the apply runs. The control plane in the spare Region starts as the runbook has it.
+	// The Region is lost while the apply runs. The apply has written so many states that the one of the backup was deleted.
 	lost := c.next(t, a.Client, a.id)
+	lost.mustTool("PUT", "/lock", nil, []byte(`{"ID":"lock-2"}`))
+	for serial := range 25 {
+		lost.mustTool("POST", "", url.Values{"ID": {"lock-2"}}, stateOfSize(serial+2, 1000))
+	}
+	c.replicate(c.bucket, spare.bucket)
+
+	// The control plane in the spare Region starts as the runbook has it. Without the name of the bucket of copies, the command
+	// names the component whose state it does not find.
 	there.aloneIn(t)
 	backup.endpoints = maps.Clone(there.endpoints)
-	there.copyObjects(spareBlobs, there.bucket)
-	there.copyObjects(spareLogs, there.archive)
-	out, _, err := backup.opsRestore(there.withLogGroups())
-	if err != nil || !strings.Contains(out, "1 installs, 1 components marked as unknown, 1 deployments canceled") {
+	there.copyObjects(spare.bucket, there.bucket)
+	there.copyObjects(spare.archive, there.archive)
+	serving := there.withLogGroups()
+	out, _, err := backup.opsRestore(serving)
+	if err != nil || !strings.Contains(out, "1 installs, 1 components marked as unknown, 1 deployments canceled") || !strings.Contains(out, "No bucket has the state or the values of acme/network") {
 		t.Fatalf("ops restore: %v\n%s", err, out)
+	}
+	out, _, err = backup.opsRestore(serving, "--blobs", spare.bucket)
+	if err != nil || !strings.Contains(out, "1 deleted blobs exist again") || strings.Contains(out, "acme/network") {
+		t.Fatalf("ops restore with the copies of blobs: %v\n%s", err, out)
 	}
 	controlURL, runnerURL := backup.serves()
 	person = must(client.New(controlURL, person.Token(), client.Options{}))(t)

@@ -101,7 +101,7 @@ func (c *cloud) restoredFrom(from *cloud, table string) *cloud {
 // opsRestore runs `fairlead ops restore` on the cloud's table, while the stack's function has
 // the environment serving. It returns the bodies of the requests for point-in-time recovery, which
 // DynamoDB Local does not have.
-func (c *cloud) opsRestore(serving *config.ControlAPI) (output string, recovery []string, err error) {
+func (c *cloud) opsRestore(serving *config.ControlAPI, more ...string) (output string, recovery []string, err error) {
 	variables := must(config.Environ(serving))(c.t)
 	lambda := served(c.t.(*testing.T), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/2015-03-31/functions/fairlead-test-controlapi/configuration" {
@@ -123,7 +123,8 @@ func (c *cloud) opsRestore(serving *config.ControlAPI) (output string, recovery 
 	}))
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program.Build(c.t, "cmd/fairlead"), "ops", "restore", "--table", c.table, "--stage", "test", "--region", c.region)
+	args := append([]string{"ops", "restore", "--table", c.table, "--stage", "test", "--region", c.region}, more...)
+	cmd := exec.CommandContext(ctx, program.Build(c.t, "cmd/fairlead"), args...)
 	cmd.Env = append(c.endpointsOf(), "AWS_ENDPOINT_URL_LAMBDA="+lambda, "AWS_ENDPOINT_URL_DYNAMODB="+tables,
 		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true", "HOME="+c.t.TempDir(), "PATH="+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()

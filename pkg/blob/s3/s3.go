@@ -7,7 +7,8 @@
 //
 // The role needs s3:GetObject, s3:PutObject and s3:DeleteObject on the objects. It needs
 // s3:ListBucket on the bucket; otherwise S3 answers "forbidden" for a missing object. With
-// a KMS key it also needs kms:GenerateDataKey and kms:Decrypt.
+// a KMS key it also needs kms:GenerateDataKey and kms:Decrypt. Revive needs s3:ListBucketVersions
+// and s3:GetObjectVersion, too.
 package s3
 
 import (
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -42,6 +44,9 @@ type Options struct {
 	// KMSKey is the id or ARN of the KMS key that encrypts the objects. If it is "", the
 	// bucket's setting applies.
 	KMSKey string
+	// Copies is the name of another bucket that has copies of the blobs under the same keys; "": there is none. Only Revive
+	// uses it, for blobs that Bucket never had.
+	Copies string
 	// PathStyle puts the bucket's name into the path of a request instead of the host name.
 	// Servers other than AWS need it.
 	PathStyle bool
@@ -53,7 +58,7 @@ type Store struct {
 	options Options
 }
 
-var _ blob.Store = (*Store)(nil)
+var _ blob.Reviver = (*Store)(nil)
 
 // attemptTimeout limits one attempt of one request. A connection of 5 Mbit/s transfers the
 // largest blob within this time.
@@ -178,6 +183,61 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 		return nil
 	}
 	return classify(ctx, "delete blob "+key, err)
+}
+
+// Revive implements blob.Reviver. It needs a bucket with versions: it makes the last version of the object current again. It copies
+// that version and does not remove the mark of the deletion, so that S3 replicates the result.
+func (s *Store) Revive(ctx context.Context, key string) (bool, error) {
+	object, err := s.object(key)
+	if err := cmp.Or(err, ctx.Err()); err != nil {
+		return false, err
+	}
+	_, err = s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.options.Bucket, Key: &object})
+	if err == nil {
+		return false, nil
+	}
+	if _, missing := errors.AsType[*types.NotFound](err); !missing {
+		return false, classify(ctx, "look for blob "+key, err)
+	}
+	for _, bucket := range []string{s.options.Bucket, s.options.Copies} {
+		if bucket == "" {
+			continue
+		}
+		version, err := s.lastVersion(ctx, bucket, object)
+		if err != nil {
+			return false, classify(ctx, "look for versions of blob "+key+" in bucket "+bucket, err)
+		}
+		if version == "" {
+			continue
+		}
+		source := (&url.URL{Path: bucket + "/" + object}).EscapedPath() + "?versionId=" + url.QueryEscape(version)
+		in := &s3.CopyObjectInput{Bucket: &s.options.Bucket, Key: &object, CopySource: &source, ChecksumAlgorithm: types.ChecksumAlgorithmSha256}
+		if s.options.KMSKey != "" {
+			in.ServerSideEncryption, in.SSEKMSKeyId, in.BucketKeyEnabled = types.ServerSideEncryptionAwsKms, &s.options.KMSKey, aws.Bool(true)
+		}
+		_, err = s.client.CopyObject(ctx, in)
+		return err == nil, classify(ctx, "revive blob "+key, err)
+	}
+	return false, blob.ErrNotFound
+}
+
+// lastVersion returns the id of the object's last version with bytes; "": there is none. S3 lists versions by key, the newest
+// first.
+func (s *Store) lastVersion(ctx context.Context, bucket, object string) (string, error) {
+	pages := s3.NewListObjectVersionsPaginator(s.client, &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &object})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, v := range page.Versions {
+			if aws.ToString(v.Key) != object { // the versions of the object itself come first
+				return "", nil
+			}
+			return aws.ToString(v.VersionId), nil
+		}
+	}
+	return "", nil
 }
 
 // List implements blob.Store. S3 returns at most 1,000 keys in a response.

@@ -2,6 +2,7 @@ package s3_test
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -224,5 +225,73 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		if _, err := s3.New(aws.Config{}, o); fairlead.KindOf(err) != fairlead.KindInvalid {
 			t.Errorf("%+v: %v, want kind invalid", o, err)
 		}
+	}
+}
+
+// keepVersions turns on the versions of a bucket, which every bucket of the stack has.
+func keepVersions(t *testing.T, name string) {
+	t.Helper()
+	if _, err := client(t).PutBucketVersioning(t.Context(), &awss3.PutBucketVersioningInput{Bucket: &name,
+		VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A table that is restored names blobs that were deleted after its backup. Their versions are still in the bucket, or, after the
+// loss of a Region, in the bucket with their copies.
+func TestDeletedBlobExistsAgain(t *testing.T) {
+	ctx := t.Context()
+	b, copies := bucket(t), bucket(t)
+	keepVersions(t, b)
+	keepVersions(t, copies)
+	s, other := open(t, s3.Options{Bucket: b, Prefix: "p/", Copies: copies}), open(t, s3.Options{Bucket: copies, Prefix: "p/"})
+	put := func(s *s3.Store, key, text string) {
+		t.Helper()
+		if err := s.Put(ctx, key, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(s *s3.Store, key string) {
+		t.Helper()
+		if err := s.Delete(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(s, "kept", "here")
+	put(other, "kept", "elsewhere")
+	put(s, "state/1/web=a", "first")
+	put(s, "state/1/web=a", "deleted here")
+	remove(s, "state/1/web=a")
+	put(other, "state/1/web=a", "elsewhere")
+	put(other, "copied", "copied")
+	put(other, "gone", "deleted there")
+	remove(other, "gone")
+	put(s, "lost/longer", "another key that begins with the key")
+	for _, row := range []struct {
+		key, want string
+		revived   bool
+		err       error
+	}{
+		{"kept", "here", false, nil},
+		{"state/1/web=a", "deleted here", true, nil},
+		{"copied", "copied", true, nil},
+		{"gone", "deleted there", true, nil},
+		{"lost", "", false, blob.ErrNotFound},
+	} {
+		revived, err := s.Revive(ctx, row.key)
+		if revived != row.revived || !errors.Is(err, row.err) {
+			t.Errorf("%s: revived %t, %v; want %t, %v", row.key, revived, err, row.revived, row.err)
+		}
+		data, err := s.Get(ctx, row.key)
+		if string(data) != row.want || !errors.Is(err, row.err) {
+			t.Errorf("%s reads %q, %v; want %q", row.key, data, err, row.want)
+		}
+	}
+	if _, err := s.Revive(ctx, "../x"); fairlead.KindOf(err) != fairlead.KindInvalid {
+		t.Errorf("a key that is not valid: %v", err)
+	}
+	alone := open(t, s3.Options{Bucket: b, Prefix: "p/"})
+	if _, err := alone.Revive(ctx, "lost"); !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("without a bucket of copies: %v", err)
 	}
 }

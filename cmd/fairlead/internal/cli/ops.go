@@ -93,10 +93,13 @@ does not know the jobs after it, so the command:
   for an approval if the plan finds changes, also with --auto-approve
 - on AWS, enables the table's stream, its point-in-time recovery and its protection from
   deletion, and makes the missing queues of runners and log groups of installs
+- on AWS, brings back the states and values that the backup names and that were deleted
+  after it. After the loss of a Region, --blobs names the bucket with their copies
 
 On AWS the command uses your own AWS credentials. They must permit to read the function
-controlapi of the stack, to change, read and write the table, and to create queues and log
-groups. Afterwards "make deploy TABLE=NAME" lets the functions serve the table.`,
+controlapi of the stack, to change, read and write the table, to create queues and log
+groups, and to read, write and delete blobs and their versions. Afterwards
+"make deploy TABLE=NAME" lets the functions serve the table.`,
 		Example: `  fairlead ops restore --data /var/lib/fairlead
   fairlead ops restore --table fairlead-prod-restored --stage prod --region eu-central-1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -120,9 +123,11 @@ groups. Afterwards "make deploy TABLE=NAME" lets the functions serve the table.`
 	cmd.Flags().StringVar(&o.Table, "table", "", "the restored `TABLE` of a control plane on AWS")
 	cmd.Flags().StringVar(&o.Stage, "stage", "prod", "with --table: the control plane's `STAGE`")
 	cmd.Flags().StringVar(&o.Region, "region", "", "with --table: the control plane's AWS `REGION` (default: that of your AWS configuration)")
+	cmd.Flags().StringVar(&o.Blobs, "blobs", "", "with --table, after the loss of a Region: the `BUCKET` of the spare stack with copies of the blobs")
 	cmd.MarkFlagsMutuallyExclusive("data", "table")
+	cmd.MarkFlagsMutuallyExclusive("data", "blobs")
 	c.must(cmd.MarkFlagDirname("data"))
-	for _, name := range []string{"table", "stage", "region"} {
+	for _, name := range []string{"table", "stage", "region", "blobs"} {
 		c.must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 	return cmd
@@ -132,6 +137,7 @@ groups. Afterwards "make deploy TABLE=NAME" lets the functions serve the table.`
 type RestoreOptions struct {
 	Data                 string // "" with Table
 	Table, Stage, Region string // Table is "" with Data
+	Blobs                string // with Table: bucket with copies of the blobs of a lost Region; "": none
 }
 
 // AfterRestore is the result of Env.AfterRestore.

@@ -11,6 +11,10 @@ type AfterRestore struct {
 
 	Table  string `json:"table,omitempty"`  // on AWS
 	Queues int    `json:"queues,omitempty"` // of runners, on AWS
+	Blobs  int    `json:"blobs,omitempty"`  // that were deleted after the backup and exist again, on AWS
+
+	// Lost has the components whose state or values no bucket has, as install/component.
+	Lost []string `json:"lost,omitempty"`
 }
 
 // JSON returns the AfterRestore.
@@ -22,7 +26,10 @@ func (r AfterRestore) Human(p *Page) {
 	p.Line("  %d installs, %d components marked as unknown, %d deployments canceled", r.Installs, r.Components, r.Deployments)
 	next := "Start the server."
 	if r.Table != "" {
-		p.Line("  %d queues of runners exist", r.Queues)
+		p.Line("  %d queues of runners exist, %d deleted blobs exist again", r.Queues, r.Blobs)
+		for _, component := range r.Lost {
+			p.Line("  No bucket has the state or the values of %s. If the control plane keeps its state, push one with `fairlead install push-state`.", component)
+		}
 		next = "Run `make deploy TABLE=" + r.Table + "`, which lets the functions serve the table."
 	}
 	p.Line("  %s Then run `fairlead install deploy NAME --plan-only` for each install.", next)

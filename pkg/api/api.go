@@ -57,8 +57,8 @@ type server struct {
 	stager func(ctx context.Context, token string) (control.Stager, error)
 	// largeAnswers reports whether an answer of the route can be larger than a front end accepts.
 	largeAnswers func(wire.Route) bool
-	routes       []func(huma.API) // each adds a route and its description in the document
-	forms        []func(huma.API) // each adds the forms of a route's input to the document
+	routes       []func(huma.API) // each adds a route
+	descriptions []func(huma.API) // each completes the description of a route in the document
 }
 
 // ControlHandler returns the control API.

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -98,9 +99,16 @@ func problemResponse(a huma.API, status string) string {
 	return name
 }
 
-// finishOperation completes huma's description of a registered route.
-func finishOperation(a huma.API, o op) {
-	h := operation(a, o.Route)
+// undescribed is the only answer that a route has before describe. Without any, huma would describe its own form of errors.
+const undescribed = "default"
+
+// describe completes huma's description of a registered route with this input type. Only the document needs it: a server
+// that builds it for each route would start later.
+func describe(a huma.API, o op, input reflect.Type) {
+	h, problems := operation(a, o.Route), problemsOf(o, input)
+	delete(h.Responses, undescribed)
+	maps.Copy(h.Responses, responsesOf(a, problems))
+	h.Extensions = map[string]any{codesExtension: problems}
 	status := strconv.Itoa(o.status)
 	if o.status == 0 {
 		status = strconv.Itoa(http.StatusOK)
@@ -113,6 +121,7 @@ func finishOperation(a huma.API, o op) {
 		describeHeaders(none)
 		h.Responses[strconv.Itoa(http.StatusNoContent)] = none
 	}
+	describeForms(a, h, input)
 	if slices.Contains([]string{wire.GetPlan.ID, wire.GetPart.ID, wire.DownloadPart.ID}, o.ID) {
 		delete(ok.Headers, "Content-Type") // OpenAPI ignores it here
 		ok.Content = map[string]*huma.MediaType{"application/octet-stream": {}}
@@ -150,8 +159,8 @@ func (s *server) document() *huma.OpenAPI {
 	for _, add := range s.routes {
 		add(a)
 	}
-	for _, add := range s.forms {
-		add(a)
+	for _, complete := range s.descriptions {
+		complete(a)
 	}
 	doc := a.OpenAPI()
 	// huma lists its own form of errors, which the server never sends.

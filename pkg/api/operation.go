@@ -56,9 +56,7 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		if hasBody(t) {
 			h.Middlewares = append(h.Middlewares, s.takeBody(cmp.Or(o.body, MaxBody), cmp.Or(o.read, bodyTime)))
 		}
-		problems := problemsOf(o, t)
-		h.Responses = responsesOf(a, problems)
-		h.Extensions = map[string]any{codesExtension: problems}
+		h.Responses = map[string]*huma.Response{undescribed: {}}
 		huma.Register(a, h, func(ctx context.Context, in *I) (*O, error) {
 			out, err := fn(ctx, in)
 			if err != nil {
@@ -66,9 +64,8 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 			}
 			return out, nil
 		})
-		finishOperation(a, o)
 	})
-	s.forms = append(s.forms, func(a huma.API) { describeForms(a, operation(a, o.Route), reflect.TypeFor[I]()) })
+	s.descriptions = append(s.descriptions, func(a huma.API) { describe(a, o, reflect.TypeFor[I]()) })
 }
 
 // fail logs an error that is a fault of the control plane, and returns the problem

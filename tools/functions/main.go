@@ -28,15 +28,15 @@ const MaxZip = 15 << 20
 func main() {
 	out := flag.String("out", "bin/functions", "folder for the builds")
 	flag.Parse()
-	if err := run(context.Background(), "arm64", *out, os.Stdout); err != nil {
+	if err := run(context.Background(), "arm64", "github.com/fairlead/fairlead/functions/...", *out, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "functions:", err)
 		os.Exit(1)
 	}
 }
 
-// run builds the functions for arch, a GOARCH, and packs them.
-func run(ctx context.Context, arch, out string, w io.Writer) error {
-	list, err := output(ctx, arch, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, "github.com/fairlead/fairlead/functions/...")
+// run builds the mains that match pattern, a pattern of packages, for arch, a GOARCH, and packs them.
+func run(ctx context.Context, arch, pattern, out string, w io.Writer) error {
+	list, err := output(ctx, arch, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, pattern)
 	if err != nil {
 		return err
 	}

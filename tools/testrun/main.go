@@ -144,10 +144,8 @@ func groupsOf(packages []pkg, short bool) []group {
 	plain := group{name: "plain", parallel: 2}
 	simulator := group{name: "simulator", parallel: 1, nice: true}
 	var more []group
-	repeat := func(p pkg, table map[string]again, race bool) {
-		if a, ok := table[p.name()]; ok {
-			more = append(more, group{name: "again-" + strings.ReplaceAll(p.name(), "/", "-"), again: true, race: race, tests: a.tests, parallel: 1, packages: []string{p.ImportPath}})
-		}
+	repeat := func(p pkg, tests string, race bool) {
+		more = append(more, group{name: "again-" + strings.ReplaceAll(p.name(), "/", "-"), again: true, race: race, tests: tests, parallel: 1, packages: []string{p.ImportPath}})
 	}
 	for _, p := range packages {
 		switch {
@@ -155,10 +153,14 @@ func groupsOf(packages []pkg, short bool) []group {
 			simulator.packages = append(simulator.packages, p.ImportPath)
 		case p.raced(short):
 			raced.packages = append(raced.packages, p.ImportPath)
-			repeat(p, againPlain, false)
+			if a, ok := againPlain[p.name()]; ok {
+				repeat(p, a.tests, false)
+			}
 		default:
 			plain.packages = append(plain.packages, p.ImportPath)
-			repeat(p, againRaced, true)
+			if tests, ok := p.againRaced(); ok {
+				repeat(p, tests, true)
+			}
 		}
 	}
 	groups := append([]group{raced, plain, simulator}, more...)

@@ -28,7 +28,8 @@ type pkg struct {
 	TestGoFiles, XTestGoFiles []string
 	TestImports, XTestImports []string
 
-	goroutines bool // the package, its tests, or a test package that they import starts goroutines
+	goroutines bool     // the package, its tests, or a test package that they import starts goroutines
+	concurrent []string // tests that start goroutines, of a package in racedInPart
 }
 
 // slowRaced lists the packages that a short run tests without the race detector although
@@ -43,8 +44,20 @@ var slowRaced = map[string]string{
 	"runner/executor/kubernetes":        kubernetesRaced,
 	"runner/executor/kubernetes/remote": kubernetesRaced,
 	"runner/agent/direct":               kubernetesRaced,
+	"runner/agent/clusters":             kubernetesRaced,
 	"runner/internal/charttest":         kubernetesRaced,
+	"functions/internal/awstest":        kubernetesRaced,
 }
+
+// racedInPart lists packages of which a short run uses the race detector only for the tests
+// that start goroutines, with the reasons.
+var racedInPart = map[string]string{
+	"pkg/control":               sequential,
+	"cmd/fairlead/internal/cli": sequential,
+}
+
+// sequential is the reason why a short run uses the race detector only for a part of a package.
+const sequential = "nearly all tests are sequential, and need up to four times as much CPU with the race detector"
 
 // kubernetesRaced is the reason why a short run does not use the race detector for tests
 // with Kubernetes' client.
@@ -90,7 +103,15 @@ func (p pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.Impo
 func (p pkg) simulates() bool { return p.name() == "test/sim" }
 
 func (p pkg) raced(short bool) bool {
-	return !p.listed(neverRaced) && (!short || p.goroutines && !p.listed(slowRaced))
+	return !p.listed(neverRaced) && (!short || p.goroutines && !p.listed(slowRaced) && !p.listed(racedInPart))
+}
+
+// againRaced returns which tests run a second time with the race detector after a run of all tests without it.
+func (p pkg) againRaced() (tests string, ok bool) {
+	if a, listed := againRaced[p.name()]; listed {
+		return a.tests, true
+	}
+	return "^(" + strings.Join(p.concurrent, "|") + ")$", len(p.concurrent) > 0
 }
 
 // listed reports whether a row of the table matches the package: by its name, or by a
@@ -150,6 +171,11 @@ func list(ctx context.Context, dir, pattern string) ([]pkg, error) {
 		p.goroutines = starts[p.ImportPath] || slices.ContainsFunc(slices.Concat(p.TestImports, p.XTestImports), func(path string) bool {
 			return (strings.HasSuffix(path, "test") || strings.HasPrefix(path, module+"/test/")) && starts[path]
 		})
+		if p.listed(racedInPart) {
+			if p.concurrent, err = concurrentTests(p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles)); err != nil {
+				return nil, err
+			}
+		}
 		tested = append(tested, p)
 	}
 	rank := func(p pkg) int {
@@ -189,4 +215,50 @@ func startsGoroutines(dir string, files []string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// concurrentTests returns the names of the tests in the Go files that start goroutines, themselves
+// or in a function of these files that they call. A call is compared by name only, so a test may be
+// in the result without need.
+func concurrentTests(dir string, files []string) (tests []string, err error) {
+	starts, calls := map[string]bool{}, map[string][]string{}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, decl := range f.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(fn, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					starts[fn.Name.Name] = true
+				case *ast.SelectorExpr:
+					starts[fn.Name.Name] = starts[fn.Name.Name] || n.Sel.Name == "Go" // of sync.WaitGroup and errgroup.Group
+					calls[fn.Name.Name] = append(calls[fn.Name.Name], n.Sel.Name)
+				case *ast.Ident:
+					calls[fn.Name.Name] = append(calls[fn.Name.Name], n.Name)
+				}
+				return true
+			})
+		}
+	}
+	for more := true; more; {
+		more = false
+		for caller, called := range calls {
+			if !starts[caller] && slices.ContainsFunc(called, func(name string) bool { return starts[name] }) {
+				starts[caller], more = true, true
+			}
+		}
+	}
+	for name := range starts {
+		if starts[name] && strings.HasPrefix(name, "Test") && name != "TestMain" {
+			tests = append(tests, name)
+		}
+	}
+	slices.Sort(tests)
+	return tests, nil
 }

@@ -110,6 +110,29 @@ func TestStartsGoroutines(t *testing.T) {
 	}
 }
 
+func TestConcurrentTests(t *testing.T) {
+	dir := t.TempDir()
+	for name, source := range map[string]string{
+		"a_test.go": `package a
+func TestGo(t *testing.T) { go f() }
+func TestGroup(t *testing.T) { t.Run("x", func(t *testing.T) { wg.Go(f) }) }
+func TestHelper(t *testing.T) { newPlane(t).both() }
+func TestTable(t *testing.T) { for _, f := range []func(){twice} { f() } }
+func TestSequential(t *testing.T) { other() }
+func TestMain(m *testing.M) { go f() }
+`,
+		"b_test.go": "package a\nfunc (p *plane) both() { twice() }\nfunc twice() { go f(); go f() }\nfunc other() {}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"TestGo", "TestGroup", "TestHelper", "TestTable"}
+	if got, err := concurrentTests(dir, []string{"a_test.go", "b_test.go"}); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
 // Every package with tests is in exactly one group of each run, not counting groups that
 // repeat tests. A whole run uses the race detector for every package that neverRaced does
 // not list.
@@ -145,7 +168,7 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 			t.Errorf("%s starts as number %d, but early lists %s there", packages[i].name(), i, name)
 		}
 	}
-	for table, rows := range map[string]map[string]string{"neverRaced": neverRaced, "slowRaced": slowRaced} {
+	for table, rows := range map[string]map[string]string{"neverRaced": neverRaced, "slowRaced": slowRaced, "racedInPart": racedInPart} {
 		for name := range rows {
 			if !slices.ContainsFunc(packages, func(p pkg) bool { return p.matches(name) }) {
 				t.Errorf("%s lists %s, which matches no package with tests", table, name)

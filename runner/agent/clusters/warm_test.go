@@ -178,12 +178,12 @@ func TestChainWaitsForOneStartOfATask(t *testing.T) {
 	type row struct {
 		name         string
 		slots, waits int
-		first        int // tasks that start together at the first wait
+		first, later int // tasks that start together at the first wait and at each later one
 	}
 	for _, tc := range shortrun.OneOf(t, 0, []row{
-		{"one slot: each apply starts with its plan", 1, 4, 2},
-		{"four slots, the default: the other seven start with the first", 4, 1, 8},
-		{"eight slots: the same", 8, 1, 8},
+		{"one slot: each apply starts with its plan", 1, 4, 2, 2},
+		{"four slots, the default: the other seven start with the first", 4, 1, 8, 1},
+		{"eight slots: the same", 8, 1, 8, 1},
 	}...) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -195,7 +195,7 @@ func TestChainWaitsForOneStartOfATask(t *testing.T) {
 				if w.over(d) {
 					break
 				}
-				waits, want = waits+1, 1
+				waits, want = waits+1, tc.later
 				w.cloud.StartContainers()
 			}
 			w.succeeded(d)

@@ -54,6 +54,7 @@ var slowRaced = map[string]string{
 var racedInPart = map[string]string{
 	"pkg/control":               sequential,
 	"cmd/fairlead/internal/cli": sequential,
+	"functions/internal/plane":  "a function handles one request at a time",
 }
 
 // sequential is the reason why a short run uses the race detector only for a part of a package.

@@ -78,6 +78,16 @@ state_storage_configuration: {type: http}
 	}
 }
 
+// gated returns a control plane without a service of direct launch, with a runner "near" in the place, and the gate for its
+// steps.
+func gated(t *testing.T, environ, file string) (*plane, *gate) {
+	t.Helper()
+	p := newPlane(t, environ)
+	p.stop()
+	p.make("near", file)
+	return p, newGate(t, p.server.URL())
+}
+
 // check starts a check job on the runner and returns its ID.
 func (p *plane) check(runner string) string {
 	p.t.Helper()
@@ -132,11 +142,8 @@ func TestReplacedServiceTouchesNoStep(t *testing.T) {
 	for name, place := range places(t) {
 		t.Run(name, func(t *testing.T) {
 			environ, text, kill := place(t)
-			p := newPlane(t, environ)
-			p.stop()
-			g := newGate(t, p.server.URL())
+			p, g := gated(t, environ, text)
 			stop := p.serveIn("first", g.URL)
-			p.make("near", text)
 			ends, dies := p.check("near"), p.check("near")
 			testserver.Until(t, "both steps run", func() bool { return g.holds(ends) && g.holds(dies) })
 			stop()
@@ -165,12 +172,9 @@ func TestTwoServicesStartEachJobOnce(t *testing.T) {
 	for name, place := range places(t) {
 		t.Run(name, func(t *testing.T) {
 			environ, text, _ := place(t)
-			p := newPlane(t, environ)
-			p.stop()
-			g := newGate(t, p.server.URL())
+			p, g := gated(t, environ, text)
 			stop := p.serveIn("first", g.URL)
 			p.serveIn("second", g.URL)
-			p.make("near", text)
 			p.online("near", 2)
 			var jobs []string
 			for range 6 {

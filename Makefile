@@ -56,13 +56,14 @@ bin/gotestsum: FORCE
 bin/staticcheck: FORCE
 	@$(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
-# Packages that use goroutines run with the race detector. Tests use small sizes: 100
+# Packages that use goroutines run with the race detector; of packages that are sequential
+# or slow with it, only the concurrent tests do, or none (tools/testrun/packages.go). Tests use small sizes: 100
 # seeds of the simulator, streams of 4 MiB, and, selected by the day of the year, three
 # planted mistakes and one of several similar cases (tools/shortrun). Tests use only the
 # pinned OpenTofu, and none from PATH. tools/testrun has the rules. With STRICT=1 a
 # skipped test that tools/testrun does not list is a failure.
 STRICT ?=
-test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): eight minutes
+test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): eight to twelve minutes
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./tools/testrun -short $(if $(STRICT),-strict)
 

@@ -1,5 +1,6 @@
 // Command testrun runs the tests of this module. With -short it uses the race detector
-// for packages with goroutines, and without -short for nearly all packages. It starts one
+// for packages with goroutines, except those that packages.go lists with a reason, and
+// without -short for nearly all packages. It starts one
 // shared DynamoDB Local, SQS server, moto and Kubernetes API server. At the end it prints
 // the slowest packages and every skipped test.
 //

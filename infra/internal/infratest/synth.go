@@ -56,7 +56,7 @@ func Synth(dir string, build func(constructs.Construct) (awscdk.Stack, error)) (
 	return t, findings, err
 }
 
-// SynthVariant is Synth without the rules, which take most of its time.
+// SynthVariant is Synth without the rules, for tests that compare a variant of a stack that Synth checks.
 func SynthVariant(dir string, build func(constructs.Construct) (awscdk.Stack, error)) (Template, error) {
 	return synth(dir, build, func(awscdk.App) {})
 }

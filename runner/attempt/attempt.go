@@ -147,7 +147,6 @@ func CheckID(job string) error {
 // The files of a step folder.
 const (
 	inputFile    = "step.json"
-	stepIDFile   = "step-id"
 	finishedFile = "finished"
 	renewFile    = "renew"
 	logEndFile   = "log-end.json"
@@ -221,24 +220,6 @@ func readInput(path string) (Input, error) {
 		return Input{}, fmt.Errorf("the step's input has version %d; this runner supports version 1", in.V)
 	}
 	return in, nil
-}
-
-// StepID returns the identifier with which this step exchanges its launch token for the job spec.
-// The first call makes the identifier with gen and writes it to disk. If the response to the exchange
-// is lost, the step repeats the request with the same identifier and gets the same response.
-func (d Dir) StepID(gen func() string) (string, error) {
-	b, err := safefile.Read(d.Path(stepIDFile), maxFile)
-	if err == nil && len(b) > 0 {
-		return string(b), nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read step id: %w", err)
-	}
-	id := gen()
-	if err := safefile.Replace(d.Path(stepIDFile), []byte(id), 0o600); err != nil {
-		return "", fmt.Errorf("keep step id: %w", err)
-	}
-	return id, nil
 }
 
 // MarkFinished records that the control plane accepted the step's report.

@@ -26,10 +26,6 @@ import (
 // part of the result that could come from another file.
 var reads = map[string]func(d attempt.Dir) string{
 	"inputFile": func(d attempt.Dir) string { in, err := d.Input(); return in.URL + text(err) },
-	"stepIDFile": func(d attempt.Dir) string {
-		id, err := d.StepID(func() string { return "made" })
-		return id + text(err)
-	},
 	"finishedFile": func(d attempt.Dir) string {
 		if st, err := os.Lstat(d.Path("finished")); d.Finished() && (err != nil || !st.Mode().IsRegular()) {
 			return secret

@@ -125,12 +125,9 @@ func (a *execution) keys() []ed25519.PublicKey {
 const promptAnswer = 2 * time.Second
 
 // start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
-// gets the same answer.
+// gets the same answer. The step ID is in no file: with it and the launch token, a tool could get the lease of its job.
 func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, error) {
-	id, err := a.dir.StepID(a.NewID)
-	if err != nil {
-		return wire.Started{}, err
-	}
+	id := a.NewID()
 	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
 		return c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id, Fields: []string{events.FieldVersion}})
 	})

@@ -30,10 +30,6 @@ const (
 // awaitJob waits until the control plane assigns a job to this step, which was started ahead. It sets the fields of the
 // input that come from the job's claim, and returns the launch token. Until then the step has no credential of any job.
 func (a *execution) awaitJob(ctx context.Context, token string) (launch string, err error) {
-	id, err := a.dir.StepID(a.NewID)
-	if err != nil {
-		return "", err
-	}
 	c, err := a.client(token, -1)
 	if err != nil {
 		return "", err
@@ -55,6 +51,7 @@ func (a *execution) awaitJob(ctx context.Context, token string) (launch string, 
 		}
 	}()
 	pauses := a.quick(0).Pauses()
+	id := a.NewID() // in no file, as in start
 	for {
 		sent := a.Now()
 		claim, err := a.awaitOnce(ctx, c, id)

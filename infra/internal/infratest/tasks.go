@@ -65,6 +65,9 @@ func taskIsConfined(t *testing.T, s Stack, id string) {
 			t.Errorf("the container of %s has %s %v, want %v", id, name, c[name], want)
 		}
 	}
+	if linux, _ := c["LinuxParameters"].(map[string]any); linux["InitProcessEnabled"] == true {
+		t.Errorf("the container of %s has an init process, whose environment a tool can read", id)
+	}
 	if !strings.Contains(fmt.Sprint(c["Image"]), "@sha256:") {
 		t.Errorf("the image of %s is %v", id, c["Image"])
 	}

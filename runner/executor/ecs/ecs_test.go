@@ -404,6 +404,9 @@ func TestTaskDefinitionIsRegistered(t *testing.T) {
 			*d.TaskDefinition.ExecutionRoleArn != o.Job.ExecutionRoleARN || *d.TaskDefinition.TaskRoleArn != o.Job.TaskRoleARN || *d.TaskDefinition.Cpu != "256" {
 			t.Errorf("the task definition is %+v with the container %+v", d.TaskDefinition, c)
 		}
+		if c.LinuxParameters == nil || c.LinuxParameters.InitProcessEnabled == nil || *c.LinuxParameters.InitProcessEnabled {
+			t.Errorf("the container may have an init process, whose environment a tool can read: %+v", c.LinuxParameters)
+		}
 		switch *c.Image {
 		case "registry.example/runner@sha256:0123":
 			if len(c.Secrets) != 1 || *c.Secrets[0].Name != "LICENCE" || *c.StopTimeout != 40 {

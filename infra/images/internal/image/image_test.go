@@ -250,7 +250,7 @@ git -c init.defaultBranch=main init -q module && cd module && echo 'output "a" {
 git -c user.name=a -c user.email=a@example.com commit -qm first
 git clone -q --depth 1 file:///tmp/module /tmp/copy
 grep -q output /tmp/copy/main.tf && sed -n 1p /tmp/copy/main.tf | awk '{print $1}' | sort | tr a-z A-Z
-find /tmp/copy -name main.tf | xargs cat | tar -cf /tmp/x.tar -C /tmp/copy main.tf && gzip /tmp/x.tar && bash -c 'ls /tmp/x.tar.gz'
+find /tmp/copy -name main.tf | xargs cat >/dev/null && tar -cf /tmp/x.tar -C /tmp/copy main.tf && gzip /tmp/x.tar && bash -c 'ls /tmp/x.tar.gz'
 git ls-remote https://127.0.0.1:1/module 2>&1 || true`)
 	if err != nil || !strings.Contains(out, "OUTPUT\n/tmp/x.tar.gz\n") || !strings.Contains(out, "127.0.0.1 port 1") {
 		t.Errorf("the commands print %q, %v", out, err)

@@ -108,6 +108,7 @@ func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTa
 func TestSecurityProperties(t *testing.T) {
 	s := stack(t)
 	infratest.BucketsAreSafe(t, s, "Templates")
+	infratest.ARNsNameTheirType(t, s)
 	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "dynamodb:ListStreams", "cloudwatch:DescribeAlarms", "sts:GetWebIdentityToken"}})
 	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {

@@ -67,15 +67,23 @@ func TestLargestDeclarationFitsTheBoundary(t *testing.T) {
 	}
 }
 
-// policySize returns the characters of a managed policy. CloudFormation chooses longer names
-// than Resolve, and KMS a UUID.
+// policySize returns the most characters that a managed policy can have in an account. AWS
+// chooses longer names than Resolve, and some Regions have longer names.
 func policySize(t *testing.T, policy infratest.Resource) int {
 	t.Helper()
 	text, err := json.Marshal(policy.Properties["PolicyDocument"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(strings.NewReplacer("statebucket", strings.Repeat("b", 63), "statekey", strings.Repeat("k", 36), "*/cluster", "*/"+strings.Repeat("c", 40)).Replace(string(text)))
+	uuid := strings.Repeat("u", 36)
+	longest := string(text)
+	for _, name := range [][2]string{{"statebucket", strings.Repeat("b", 63)}, {"statekey", uuid}, {"/boundary-0", "/boundary-" + uuid}, {"stack/*/0", "stack/*/" + uuid}, {infratest.Region, "ap-southeast-1"}} {
+		if !strings.Contains(longest, name[0]) {
+			t.Fatalf("the policy has no %s: its size in an account is not known", name[0])
+		}
+		longest = strings.ReplaceAll(longest, name[0], name[1])
+	}
+	return len(longest)
 }
 
 // The parameter with the app's declaration is in the template under the name that

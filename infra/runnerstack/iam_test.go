@@ -17,7 +17,7 @@ import (
 // stack and not from a replacement.
 var awsPolicies = map[string]map[string]any{
 	"arn:aws:iam::aws:policy/ReadOnlyAccess": policyOf("s3:Get*", "s3:List*", "ec2:Describe*", "ec2:Get*", "rds:Describe*", "dynamodb:Describe*", "dynamodb:Get*",
-		"dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan", "lambda:Get*", "logs:Get*", "logs:FilterLogEvents", "secretsmanager:*", "ssm:Get*", "kms:*", "sqs:ReceiveMessage", "iam:Get*", "iam:List*"),
+		"dynamodb:BatchGetItem", "dynamodb:Query", "dynamodb:Scan", "ecs:Describe*", "ecs:List*", "lambda:Get*", "logs:Get*", "logs:FilterLogEvents", "secretsmanager:*", "ssm:Get*", "kms:*", "sqs:ReceiveMessage", "iam:Get*", "iam:List*"),
 	// The stack's own statements allow what a plan needs beyond this policy.
 	"arn:aws:iam::aws:policy/job-function/ViewOnlyAccess": policyOf("ec2:Describe*"),
 }
@@ -61,7 +61,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 	mine := map[string]any{"aws:ResourceTag/fairlead_install": install}
 	mode := "arn:aws:ssm:eu-central-1:111122223333:parameter/fairlead/" + install + "/mode"
 	earlier := map[string]any{"iam:PermissionsBoundary": strings.TrimSuffix(boundaryARN, "0") + "of-a-deleted-stack"}
-	steps, task := "arn:aws:ecs:eu-central-1:111122223333:task-definition/fairlead-"+install+"-step", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1"
+	ofECS := func(resource string) string { return "arn:aws:ecs:eu-central-1:111122223333:" + resource }
+	cluster := "fairlead-" + install
+	steps, task := ofECS("task-definition/"+cluster+"-step"), ofECS("task/"+cluster+"/1")
 	inCluster, toTask := map[string]any{"ecs:cluster": s.ARN("Cluster")}, map[string]any{"iam:PassedToService": "ecs-tasks.amazonaws.com"}
 	external := map[string]any{"sts:ExternalId": externalID}
 	type row struct {
@@ -97,6 +99,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ReadOnlyRole", "ec2:RunInstances", "arn:aws:ec2:eu-central-1:111122223333:instance/*", nil, false, "a plan makes a machine"},
 		{"ReadOnlyRole", "iam:CreateRole", app, under, false, "a plan makes a role"},
 		{"ReadOnlyRole", "lambda:InvokeFunction", "arn:aws:lambda:eu-central-1:111122223333:function:x", nil, false, "a plan runs code"},
+		{"ReadOnlyRole", "ecs:DescribeTasks", ofECS("task/app/1"), nil, true, "a plan reads a task of the app"},
+		{"ReadOnlyRole", "ecs:DescribeServices", ofECS("service/app/web"), nil, true, "a plan reads a service of the app"},
+		{"ReadOnlyRole", "ecs:ListTasks", "*", map[string]any{"ecs:cluster": ofECS("cluster/app")}, true, "a plan lists the app's tasks"},
+		// These actions know neither a resource nor a cluster. They return names, and no launch token.
+		{"ReadOnlyRole", "ecs:ListClusters", "*", nil, true, "a plan lists the names of the clusters"},
+		{"ReadOnlyRole", "ecs:ListTaskDefinitions", "*", nil, true, "a plan lists the names of the task definitions"},
+		{"ReadOnlyRole", "ecs:DescribeTaskDefinition", "*", nil, true, "a plan reads a task definition: those of the runner have no secret"},
 
 		// A deployment.
 		{"DeployRole", "s3:PutObject", bucket + "/state/web.tfstate", nil, true, "a deployment writes the state"},
@@ -197,9 +206,20 @@ func TestWhoMayDoWhat(t *testing.T) {
 			{"iam:PutRolePolicy", own + strings.ToLower(role), "a role gives itself permissions"},
 			{"iam:UpdateAssumeRolePolicy", own + "deprovisionrole", "the role of another operation is opened"},
 			{"iam:DeleteRolePermissionsBoundary", app, "a role of the app loses its boundary"},
-			{"ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/cluster/runner", "the runner is replaced"},
+			{"ecs:UpdateService", ofECS("service/" + cluster + "/runner"), "the runner is replaced"},
 			{"ecs:DeleteCluster", s.ARN("Cluster"), "the runner is removed"},
-			{"ecs:ExecuteCommand", "arn:aws:ecs:eu-central-1:111122223333:task/cluster/1", "a shell is opened in the runner"},
+			{"ecs:UpdateCluster", s.ARN("Cluster"), "the settings of the runner's cluster change"},
+			{"ecs:ExecuteCommand", task, "a shell is opened in the runner"},
+			{"ecs:DescribeTasks", task, "a tool reads the launch token of another job's task, which is in its overrides"},
+			{"ecs:ListTasks", "*", "a tool finds the tasks of other jobs"},
+			{"ecs:DescribeTaskSets", ofECS("task-set/" + cluster + "/runner/1"), "a tool reads a task set of the runner"},
+			{"ecs:DescribeServices", ofECS("service/" + cluster + "/runner"), "a tool reads the runner's service"},
+			{"ecs:DescribeServiceRevisions", ofECS("service-revision/" + cluster + "/runner/1"), "a tool reads a revision of the runner's service"},
+			{"ecs:DescribeContainerInstances", ofECS("container-instance/" + cluster + "/1"), "a tool reads a machine of the runner's cluster"},
+			{"ecs:RegisterContainerInstance", s.ARN("Cluster"), "a tool's machine takes the runner's tasks"},
+			{"ecs:RegisterTaskDefinition", steps + ":2", "a tool registers a revision of the steps' task definition"},
+			{"ecs:RegisterTaskDefinition", strings.TrimSuffix(steps, "-step") + ":2", "a tool registers a revision of the runner's task definition"},
+			{"ecs:CreateService", ofECS("service/" + cluster + "/mine"), "a tool keeps a service of its own in the runner's cluster"},
 			{"ecs:RunTask", steps + ":1", "a tool starts a step without a job"},
 			{"ecs:StopTask", task, "a tool stops another job's task"},
 			{"ecs:TagResource", task, "a tool makes its own task look like another attempt's"},
@@ -216,8 +236,16 @@ func TestWhoMayDoWhat(t *testing.T) {
 			if guarded.action != "iam:PutRolePermissionsBoundary" && guarded.action != "iam:PutRolePolicy" && guarded.action != "iam:DeleteRolePermissionsBoundary" {
 				context = nil
 			}
+			if strings.HasPrefix(guarded.action, "ecs:") {
+				context = inCluster
+			}
 			rows = append(rows, row{role, guarded.action, guarded.resource, context, false, guarded.what})
 		}
+		rows = append(rows, []row{
+			{role, "ecs:DescribeTasks", task, nil, false, "a tool reads the launch token, and the request does not show the cluster to IAM"},
+			{role, "ecs:RunTask", ofECS("task-definition/app:1"), merge(inCluster, mine), false, "a tool runs a task of its own in the runner's cluster, as another attempt's"},
+			{role, "ecs:TagResource", task, map[string]any{"ecs:CreateAction": "RunTask"}, false, "a tool starts a task with the tags of another attempt's"},
+		}...)
 	}
 	var questions []infratest.Question
 	for i, r := range rows {
@@ -241,6 +269,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"", "s3:PutObject", bucket + "/providers/x.zip", nil, false, "the app itself writes to the mirror"},
 		{"", "ssm:PutParameter", mode, nil, false, "the app itself enables a runner that the customer paused"},
 		{"", "ecs:RunTask", steps + ":1", inCluster, false, "the app itself starts a step"},
+		{"", "ecs:DescribeTasks", task, inCluster, false, "the app itself reads the launch token of a job's task"},
+		{"", "ecs:RunTask", ofECS("task-definition/app:1"), merge(inCluster, mine), false, "the app itself runs a task in the runner's cluster"},
+		{"", "ecs:RunTask", ofECS("task-definition/app:1"), merge(mine, map[string]any{"ecs:cluster": ofECS("cluster/app")}), true, "the app runs a task of its own"},
+		{"", "ecs:DescribeTasks", ofECS("task/app/1"), mine, true, "the app reads its own tasks"},
 		{"", "s3:GetObject", "arn:aws:s3:::app-data/x", nil, true, "the app reads its own bucket"},
 	}
 	for _, r := range stolen {

@@ -114,7 +114,7 @@ func TestEachResourceIsExplained(t *testing.T) {
 	if explained < 20 {
 		t.Errorf("%d resources have a comment in the published template, want at least 20", explained)
 	}
-	for _, sid := range []string{"GuardrailsStay", "NothingWhileDisabled", "OtherInstallsStayOut"} {
+	for _, sid := range []string{"RunnerStays", "NothingWhileDisabled", "OtherInstallsStayOut"} {
 		if n := strings.Count(string(text), "Sid: "+sid); n == 0 || n > strings.Count(string(text), runnerstack.Reason(sid)) {
 			t.Errorf("%d statements %s, and fewer comments", n, sid)
 		}

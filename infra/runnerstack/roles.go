@@ -36,9 +36,11 @@ func (b *builder) iamARN(resource string) string {
 // boundaryName returns the name of the boundary. The name is different for each stack,
 // because the boundary of a deleted stack stays, and a new stack of the same install
 // must make another boundary.
-func boundaryName() string {
+func boundaryName() string { return "boundary-" + stackUUID() }
+
+func stackUUID() string {
 	parts := awscdk.Fn_Split(jsii.String("/"), awscdk.Aws_STACK_ID(), nil) // arn:…:stack, name, identifier
-	return "boundary-" + *awscdk.Fn_Select(jsii.Number(2), parts)
+	return *awscdk.Fn_Select(jsii.Number(2), parts)
 }
 
 func (b *builder) boundaryARN() string { return b.iamARN("policy" + b.ownPath() + boundaryName()) }
@@ -112,11 +114,28 @@ func (b *builder) ofOthers() map[string]map[string]any {
 	}
 }
 
+// guards returns what guards the runner: the stack's own roles, policies, states, settings and
+// tasks. AWS accepts no wildcard for the type in an ARN, so each type has its own. The names
+// have no region and account where that is possible, because a boundary has few characters.
+func (b *builder) guards() []string {
+	cluster := b.family()
+	return []string{b.bucketARN(), b.bucketARN() + "/*", b.keyARN(), b.iamARN("policy" + b.ownPath() + "*"), b.iamARN("role" + b.ownPath() + "*"),
+		"arn:*:ecs:*:*:cluster/" + cluster, "arn:*:ecs:*:*:service/" + cluster + "/*", "arn:*:ecs:*:*:task/" + cluster + "/*", "arn:*:ecs:*:*:task-definition/" + cluster + "*",
+		"arn:*:logs:*:*:log-group:" + *b.log.Ref() + "*", // IAM accepts the ARN with and without ":*"
+		"arn:*:ssm:*:*:parameter" + b.modeName(),
+		"arn:*:cloudformation:*:*:stack/*/" + stackUUID()}
+}
+
+// useOfGuards lists the actions that a role may use on what guards returns, if its own policy allows them: to read,
+// write and lock states, and to read configuration. Tasks are not read: DescribeTasks returns
+// the overrides of a task, and so the launch token of a job that starts.
+var useOfGuards = []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*", "iam:Get*", "iam:List*",
+	"kms:*crypt*", "kms:Describe*", "kms:G*", "kms:List*", "s3:DeleteObject", "s3:Get*", "s3:List*", "s3:PutObject"}
+
 // ceiling returns the boundary. It is the upper limit of the permissions of each role
 // of the runner and of the app, even if the role's policies allow more.
 func (b *builder) ceiling() []policy.Statement {
-	bucket, key := b.bucketARN(), b.keyARN()
-	cluster, id := *b.cluster.Ref(), *b.p.installID.ValueAsString()
+	bucket, key, id := b.bucketARN(), b.keyARN(), *b.p.installID.ValueAsString()
 	inAccount := b.ofOthers()
 	inAccount["StringEqualsIfExists"] = map[string]any{"ec2:Owner": b.account} // a machine image of AWS has snapshots too
 	return []policy.Statement{
@@ -133,13 +152,10 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "TrimUnderABoundary", Deny: true, Actions: trimRoles, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"StringNotLike": b.underAnyBoundary()["StringLike"]}},
 		{Sid: "BoundaryStays", Deny: true, Actions: []string{"iam:DeleteRolePermissionsBoundary"}, Resources: []string{"*"}},
-		{Sid: "GuardrailsStay", Deny: true, NotActions: readRoles, Resources: []string{b.iamARN("*" + b.ownPath() + "*")}},
-		{Sid: "StateBucketStays", Deny: true, Actions: []string{"s3:DeleteBucket*", "s3:PutBucket*", "s3:Put*Configuration"}, Resources: []string{bucket}},
-		{Sid: "StateVersionsStay", Deny: true, Actions: []string{"s3:DeleteObjectVersion", "s3:BypassGovernanceRetention"}, Resources: []string{bucket + "/*"}},
-		{Sid: "StateKeyStays", Deny: true, Actions: []string{"kms:ScheduleKeyDeletion", "kms:DisableKey*", "kms:PutKeyPolicy", "kms:CreateGrant", "kms:UpdateKeyDescription"}, Resources: []string{key}},
-		{Sid: "RunnerStays", Deny: true, NotActions: []string{"ecs:Describe*", "ecs:List*"},
-			Resources: []string{"arn:*:ecs:*:*:*/" + cluster, "arn:*:ecs:*:*:*/" + cluster + "/*"}},
-		{Sid: "RunnerLogStays", Deny: true, Actions: []string{"logs:Delete*", "logs:Put*"}, Resources: []string{"arn:*:logs:*:*:log-group:" + *b.log.Ref() + "*"}}, // IAM accepts the ARN with and without ":*"
+		{Sid: "RunnerStays", Deny: true, NotActions: useOfGuards, Resources: b.guards()},
+		// RunTask and ListTasks name a cluster, and no resource in it.
+		{Sid: "ClusterStays", Deny: true, Actions: []string{"ecs:*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
+			"ArnLike": {"ecs:cluster": "arn:*:ecs:*:*:cluster/" + b.family()}}},
 		// The ARN of a public parameter of AWS has no account, so the ARN here has one.
 		{Sid: "OthersStay", Deny: true, NotActions: append(append([]string{}, makesNew...), readsConfig...),
 			Resources: append([]string{"arn:*:ssm:*:" + b.account + ":parameter/*"}, othersTypes...), Conditions: b.ofOthers()},
@@ -150,8 +166,6 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "ParametersStay", Deny: true, Actions: []string{"ssm:PutParameter"},
 			Resources: []string{"*"}, Conditions: map[string]map[string]any{"StringNotEquals": {"aws:RequestTag/" + tagResource: id, "aws:ResourceTag/" + tagResource: id}}},
 		{Sid: "NoFleetCommands", Deny: true, Actions: fleetCommands, Resources: []string{"*"}},
-		{Sid: "ModeStays", Deny: true, Actions: []string{"ssm:Put*", "ssm:Delete*"}, Resources: []string{b.modeARN()}},
-		{Sid: "StackStays", Deny: true, NotActions: []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*"}, Resources: []string{*awscdk.Aws_STACK_ID()}},
 	}
 }
 

@@ -128,6 +128,7 @@ func TestSecurityProperties(t *testing.T) {
 	infratest.AllowsAreNarrow(t, s, infratest.Narrow{ResourceLess: []string{"ecr:GetAuthorizationToken", "iam:Get*", "iam:List*", "ecs:ListTasks"},
 		Except: []string{"Boundary/Services", "Boundary/States", "Boundary/AppRoles", "ProvisionRole/App", "DeployRole/App", "DeprovisionRole/App"}})
 
+	infratest.ARNsNameTheirType(t, s)
 	infratest.TasksAreConfined(t, s)
 	for id, r := range s.Resources {
 		if r.Type == "AWS::IAM::Role" && id != "ExecutionRole" && id != "RunnerRole" && !strings.HasSuffix(id, "StepRole") && r.Properties["PermissionsBoundary"] == nil {

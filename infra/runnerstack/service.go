@@ -48,6 +48,9 @@ func (b *builder) environment() (map[string]string, error) {
 // makeCluster makes the cluster of the runner, which the boundary names.
 func (b *builder) makeCluster() {
 	b.cluster = fargate.Cluster(b.stack, "Cluster")
+	// CloudFormation would choose a name from the stack's, which can be long, and a boundary
+	// has few characters.
+	b.cluster.SetClusterName(jsii.String(b.family()))
 	role := awsiam.NewCfnServiceLinkedRole(b.stack, jsii.String("EcsServiceRole"), &awsiam.CfnServiceLinkedRoleProps{
 		AwsServiceName: jsii.String("ecs.amazonaws.com"), Description: jsii.String("lets ECS manage network interfaces of tasks"),
 	})

@@ -238,7 +238,8 @@ func TestForeignInstallIsRefusedLive(t *testing.T) {
 	stack := func(install string) *account {
 		c := o.makeStack(install, map[string]string{"AWS::StackId": "arn:aws:cloudformation:" + region + ":" + accountID + ":stack/" + install + "/1", wire.StackInstallID: "ins_" + install,
 			wire.StackControlPlaneURL: "https://" + planeHost, wire.StackRunnerID: "run_" + install, wire.StackExternalID: external(install), wire.StackTrustedKeys: "k", wire.StackRunnerImage: "i"})
-		c.made["Cluster"] = made{ref: install, attr: map[string]string{"Arn": "arn:aws:ecs:" + region + ":" + accountID + ":cluster/" + install}}
+		cluster := c.resolver.text(c.tmpl.Resources["Cluster"].Properties["ClusterName"])
+		c.made["Cluster"] = made{ref: cluster, attr: map[string]string{"Arn": "arn:aws:ecs:" + region + ":" + accountID + ":cluster/" + cluster}}
 		c.addPolicies(c.resolver)
 		return c
 	}

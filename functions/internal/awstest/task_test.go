@@ -109,7 +109,7 @@ func (w *world) makeCloud() *ecstest.Cloud {
 func (w *world) makeStepTask(c *account) {
 	w.t.Helper()
 	api := ecs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(w.tasks.URL()), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
-	name := "cluster-" + c.id
+	name := c.resolver.text(c.tmpl.Resources["Cluster"].Properties["ClusterName"])
 	cluster, err := api.CreateCluster(w.t.Context(), &ecs.CreateClusterInput{ClusterName: &name})
 	w.ok("create the cluster", err)
 	c.made["Cluster"] = made{ref: name, attr: map[string]string{"Arn": *cluster.Cluster.ClusterArn}}

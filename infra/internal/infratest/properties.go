@@ -134,6 +134,37 @@ func AllowsAreNarrow(t *testing.T, s Stack, n Narrow) {
 	}
 }
 
+// ARNsNameTheirType checks that no policy of an identity has an ARN with a wildcard for the
+// type of its resource, such as */name: AWS does not define what such an ARN matches, and the
+// simulator matches nothing.
+func ARNsNameTheirType(t *testing.T, s Stack) {
+	t.Helper()
+	checked := 0
+	for id, r := range s.Resources {
+		documents := []any{r.Properties["PolicyDocument"]}
+		for _, p := range s.Policies(id) {
+			documents = append(documents, p)
+		}
+		for _, d := range documents {
+			for _, st := range Statements(d) {
+				for _, arn := range append(many(st["Resource"]), many(st["NotResource"])...) {
+					parts := strings.SplitN(arn, ":", 6)
+					if len(parts) < 6 || parts[2] == "s3" { // S3 has no types
+						continue
+					}
+					checked++
+					if typ := strings.IndexAny(parts[5], "/:"); typ > 0 && strings.Contains(parts[5][:typ], "*") {
+						t.Errorf("%s/%v has the ARN %s, with a wildcard for the type", id, st["Sid"], arn)
+					}
+				}
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no policy has an ARN")
+	}
+}
+
 // many returns one string or a list of strings as a list.
 func many(v any) (out []string) {
 	switch v := v.(type) {

@@ -38,7 +38,7 @@ var arns = map[string]string{
 // names maps the type of a resource to the property that sets its name, if it has one.
 var names = map[string]string{
 	"AWS::IAM::Role": "RoleName", "AWS::Logs::LogGroup": "LogGroupName", "AWS::ECR::Repository": "RepositoryName", "AWS::Events::EventBus": "Name",
-	"AWS::Lambda::Function": "FunctionName", "AWS::Backup::BackupVault": "BackupVaultName",
+	"AWS::Lambda::Function": "FunctionName", "AWS::Backup::BackupVault": "BackupVaultName", "AWS::ECS::Cluster": "ClusterName",
 }
 
 // Stack is a template whose references are replaced by values, as if it was deployed.

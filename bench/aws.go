@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -201,7 +202,7 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	if err := logUsage(b, &out); err != nil {
 		return err
 	}
-	if out.Hour, err = idleHour(ctx, p, meter, t); err != nil {
+	if out.Hour, out.Claim, err = idleHour(ctx, b); err != nil {
 		return err
 	}
 	// A running job renews its lease four times a minute, and looks for its cancel marker every
@@ -242,65 +243,82 @@ func (b *bench) writeCounted(out taken) error {
 	return os.WriteFile(b.countedFile, append(text, '\n'), 0o644)
 }
 
-// The requests of a runner in a customer's stack: a long poll of SQS lasts 20 s, and a
-// session lasts 15 minutes.
+// The requests of a runner in a customer's stack: a long poll lasts 20 s, at SQS and at the
+// API, and a session lasts 15 minutes.
 const (
-	receivesAnHour = 3600. / 20
+	claimFor       = 20 * time.Second
+	receivesAnHour = float64(time.Hour / claimFor)
 	renewalsAnHour = 3600. / (0.63 * 15 * 60) // between 60 and 66 % of 15 minutes
 )
 
-// idleHour returns the usage of an idle runner that polls its own queue for an hour. It
-// counts the requests, the bytes and the table's units of one renewal of its session, and
-// calculates the number of renewals from their interval. The renewal is the agent's
-// heartbeat. One renewal in each control.MaxSessionAge is a new session, which needs two
+// idleHour returns the usage of an idle runner that polls its own queue for an hour, and
+// the usage of a claim of the same runner at the API. It starts a control plane of its own,
+// because requests of other agents during the claim would count.
+//
+// It counts the requests, the bytes and the table's units of one renewal of the runner's
+// session, and calculates the number of renewals from their interval. The renewal is the
+// agent's heartbeat. One renewal in each control.MaxSessionAge is a new session, which needs two
 // requests and three records; the result counts it as a renewal.
-func idleHour(ctx context.Context, p *metered, meter *enginetest.MeterEngine, t *tally) (usage, error) {
+func idleHour(ctx context.Context, b *bench) (hour, claim usage, err error) {
+	meter, t := enginetest.Meter(enginetest.Memory()), newTally()
+	p, err := startMetered(ctx, b, meter, t)
+	if err != nil {
+		return hour, claim, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
 	c := p.control
 	// The runner has no other agents, as the runner of an install.
 	made, err := c.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "idle-install"}, "")
 	if err != nil {
-		return usage{}, err
+		return hour, claim, err
 	}
 	token, _, err := c.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, made.Name)
 	if err != nil {
-		return usage{}, err
+		return hour, claim, err
 	}
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return usage{}, err
+		return hour, claim, err
 	}
 	if _, err := c.Enrol(ctx, token, pub); err != nil {
-		return usage{}, err
+		return hour, claim, err
 	}
 	nonce := c.NewChallenge()
+	var agent *client.Client
 	for range 2 { // the first request opens the session, the second one renews it
 		meter.Reset()
 		t.reset()
 		s, err := p.Client.CreateSession(ctx, wire.SessionRequest{RunnerID: string(made.ID), Nonce: nonce, Instance: "idle", Version: "bench", Capacity: 4, PublicKey: pub,
 			Signature: ed25519.Sign(key, wire.SessionStatement(nonce, string(made.ID), "idle")), Report: &wire.SessionHeartbeat{Capacity: 4, Running: []string{}}})
 		if err != nil {
-			return usage{}, err
+			return hour, claim, err
 		}
-		nonce = s.RenewalNonce
+		nonce, agent = s.RenewalNonce, p.Client.WithToken(s.Token)
 	}
 	renewal := t.usage(meter.Total())
 	renewal.OutGB += 1500 / 1e9 // the credentials of the queue, which this control plane does not have
 	renewal.Reads++             // an agent with a role has a stack and an install, and no key
 	meter.Reset()
+	t.reset()
+	if _, err := agent.Claim(ctx, claimFor, false); !errors.Is(err, client.ErrNoWork) {
+		return hour, claim, fmt.Errorf("claim of an idle runner: %w, want no work", err)
+	}
+	claim = t.usage(meter.Total())
+	meter.Reset()
 	online, err := c.Online(ctx, made.ID)
 	if err != nil || !online {
-		return usage{}, fmt.Errorf("check that the runner is online: %t, %w", online, err)
+		return hour, claim, fmt.Errorf("check that the runner is online: %t, %w", online, err)
 	}
 	check := meter.Total()
 	check.Read++ // the sweep finds the runner's watch with an index
 	checksAnHour := time.Hour.Seconds() / c.WatchEvery().Seconds()
-	return usage{Queue: receivesAnHour, Reads: checksAnHour * check.Read}.plus(renewalsAnHour, renewal), nil
+	return usage{Queue: receivesAnHour, Reads: checksAnHour * check.Read}.plus(renewalsAnHour, renewal), claim, nil
 }
 
 // The numbers of an idle month. A schedule invokes the sweep each minute. The sweep
 // invokes itself four more times by messages that it sends in one request.
 const (
-	minutesAMonth  = 730 * 60
+	minutesAMonth  = monthHours * 60
 	messages       = 4 // the sweep sends this number of messages each minute
 	polls          = 5 // long polls that Lambda always keeps open for an idle queue
 	pollsAMinute   = polls * 60 / 20

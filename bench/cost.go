@@ -100,7 +100,7 @@ type demand struct {
 // typical returns the demand of the printed tables: each install has a deployment of four
 // components each working day, with a log of a megabyte for each job.
 func typical(installs int) demand {
-	return demand{installs: installs, jobs: 200, minutes: 2, hoursPerMonth: 730}
+	return demand{installs: installs, jobs: 200, minutes: 2, hoursPerMonth: monthHours}
 }
 
 // taken is the measured usage.
@@ -109,6 +109,7 @@ type taken struct {
 	Minute usage `json:"minute_of_a_job"`  // additional usage of each minute that a job runs
 	Log    usage `json:"log_of_a_job"`     // additional usage of a log of 1 MB that is written evenly in two minutes
 	Hour   usage `json:"hour_of_a_runner"` // usage of an idle runner in an hour
+	Claim  usage `json:"claim_at_the_api"` // usage of a claim at the API that waits for claimFor and gets no job
 	Month  usage `json:"month_at_rest"`    // usage of the control plane without installs in a month
 }
 
@@ -123,7 +124,7 @@ func (t taken) month(d demand) usage {
 const most = 10_000
 
 // idle returns the monthly price of one of 10,000 idle installs, in dollars, with its share of the control plane at rest.
-func (t taken) idle() float64 { return cost(usage{}.plus(730, t.Hour)) + cost(t.Month)/most }
+func (t taken) idle() float64 { return cost(usage{}.plus(monthHours, t.Hour)) + cost(t.Month)/most }
 
 // jobs returns the monthly price of an install's 200 jobs with a log of 1 MB each, in dollars.
 func (t taken) jobs() float64 {
@@ -131,21 +132,26 @@ func (t taken) jobs() float64 {
 	return cost(usage{}.plus(d.jobs, t.Job).plus(d.jobs*d.minutes, t.Minute).plus(d.jobs, t.Log))
 }
 
+// monthHours is the number of hours in a month.
+const monthHours = 730
+
 // buildRunner returns the monthly usage of an idle build runner. The build runner is a
-// task of the smallest size with an address. It has no queue of its own, because it serves
-// many installs. So it always has an open claim at the API, and the claim occupies a
-// function.
+// task of the smallest size with an address. Like every runner it polls its own queue.
 func (t taken) buildRunner() usage {
-	const hours = 730
-	u := usage{}.plus(hours, t.Hour)
-	u.Requests += hours * receivesAnHour
-	u.GBSeconds += hours * 3600 * functionMB / 1024
-	u.CPUHours, u.MemoryHours, u.AddressHours = hours*0.25, hours*0.5, hours
+	u := usage{}.plus(monthHours, t.Hour)
+	u.CPUHours, u.MemoryHours, u.AddressHours = monthHours*0.25, monthHours*0.5, monthHours
 	return u
 }
 
-// printCosts writes the monthly prices for 1, 100 and 10,000 installs, and the monthly
-// price of a build runner.
+// apiRunner returns the monthly usage of an idle runner that claims at the API. It always
+// has an open claim, and the claim occupies a function. The function polls the runner's
+// queue instead of the agent.
+func (t taken) apiRunner() usage {
+	return usage{}.plus(monthHours, t.Hour).plus(-monthHours*receivesAnHour, usage{Queue: 1}).plus(monthHours*receivesAnHour, t.Claim)
+}
+
+// printCosts writes the monthly prices for 1, 100 and 10,000 installs, of a build runner,
+// and of a runner that claims at the API.
 func printCosts(out io.Writer, t taken) {
 	sizes := []int{1, 100, 10000}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -153,25 +159,30 @@ func printCosts(out io.Writer, t taken) {
 	for _, n := range sizes {
 		fmt.Fprintf(w, "%d installs\t", n)
 	}
-	builder := t.buildRunner()
-	fmt.Fprintln(w, "a build runner\t")
+	runners := []usage{t.buildRunner(), t.apiRunner()}
+	fmt.Fprintln(w, "a build runner\ta runner at the API\t")
 	for _, p := range prices() {
 		fmt.Fprintf(w, "%s\t%s\t%s\t", p.what, p.unit, dollars(p.dollars))
 		for _, n := range sizes {
 			fmt.Fprintf(w, "%s\t", dollars(p.of(t.month(typical(n)))*p.dollars))
 		}
-		fmt.Fprintf(w, "%s\t\n", dollars(p.of(builder)*p.dollars))
+		for _, u := range runners {
+			fmt.Fprintf(w, "%s\t", dollars(p.of(u)*p.dollars))
+		}
+		fmt.Fprintln(w)
 	}
 	fmt.Fprint(w, "all\t\t\t")
 	for _, n := range sizes {
 		fmt.Fprintf(w, "%s\t", dollars(cost(t.month(typical(n)))))
 	}
-	fmt.Fprintf(w, "%s\t", dollars(cost(builder)))
+	for _, u := range runners {
+		fmt.Fprintf(w, "%s\t", dollars(cost(u)))
+	}
 	fmt.Fprint(w, "\neach install\t\t\t")
 	for _, n := range sizes {
 		fmt.Fprintf(w, "%s\t", dollars(cost(t.month(typical(n)))/float64(n)))
 	}
-	fmt.Fprintln(w, "\t")
+	fmt.Fprintln(w, "\t\t")
 	w.Flush()
 }
 
@@ -189,14 +200,14 @@ func dollars(d float64) string {
 type quota struct {
 	name    string
 	limit   float64
-	raised  string                      // how the limit can be raised; "": it cannot be raised
+	note    string                      // what limits the limit further; "": nothing
 	of      func(taken, demand) float64 // the used amount of the limit
 	meaning string                      // what happens at the limit
 }
 
 // busy is the ratio of the load in working hours to the mean load. A month has 730 hours,
 // and some 170 of these hours are working hours.
-const busy = 730.0 / 170
+const busy = monthHours / 170.0
 
 // quotas returns the published limits of AWS.
 func quotas() []quota {
@@ -213,18 +224,23 @@ func quotas() []quota {
 	running := func(_ taken, d demand) float64 {
 		return float64(d.installs) * d.jobs * d.minutes / d.hoursPerMonth / 60 * busy / control.Metered().LogEvery.Seconds()
 	}
+	const again = "429 as above; streams and queues are tried again"
+	same := func(n float64) func(taken, demand) float64 { return func(taken, demand) float64 { return n } }
 	return []quota{
-		{"HTTP API, requests a second", 10000, "by request", rate(func(u usage) float64 { return u.Requests }), "429; agents and steps wait as the answer requires, and leases last longer than that"},
-		{"Lambda, executions at once", 1000, "by request", rate(func(u usage) float64 { return u.GBSeconds * 1024 / functionMB }), "429 as above; Lambda retries the stream and the queues"},
-		{"DynamoDB, write units a second of the main table", 40000, "by request", func(t taken, d demand) float64 {
+		{"HTTP API, requests a second", 10000, "the stack sets limits by route, mostly 500", rate(func(u usage) float64 { return u.Requests }),
+			"429; agents and steps wait as the answer requires, and leases outlast it"},
+		{"Lambda, executions at once", 1000, "", rate(func(u usage) float64 { return u.GBSeconds * 1024 / functionMB }), again},
+		{"DynamoDB, write units a second of the main table", 40000, "", func(t taken, d demand) float64 {
 			t.Log = usage{}
 			return writes(t, d)
-		}, "calls are retried; an on-demand table doubles its capacity within half an hour"},
-		{"DynamoDB, write units a second of the log table", 40000, "by request", func(t taken, d demand) float64 { return writes(taken{Log: t.Log}, d) }, "the function is tried again; the record has the bytes"},
-		{"STS, calls a second", 600, "", func(t taken, d demand) float64 { return float64(d.installs) / sessionSeconds }, "sessions are renewed early and with jitter; a failed renewal is retried while the old session is valid"},
-		{"CloudWatch Logs, PutLogEvents a second", 5000, "by request", running, "the shipper waits; the log's file is on the runner's disk"},
-		{"KMS, signatures a second", 300, "by request", rate(func(u usage) float64 { return u.KMS }), "a start is retried; the claim lasts longer than that"},
-		{"SQS, receives in flight of one queue", 120000, "", func(taken, demand) float64 { return 1 }, "never reached: each runner has its own queue"},
+		}, "calls are repeated; a table on demand doubles within half an hour"},
+		{"DynamoDB, write units a second of the log table", 40000, "", func(t taken, d demand) float64 { return writes(taken{Log: t.Log}, d) },
+			"as above; logs appear later, the record in CloudWatch Logs has the bytes"},
+		{"STS, calls a second", 600, "", func(t taken, d demand) float64 { return float64(d.installs) / sessionSeconds }, "sessions are renewed early and with jitter"},
+		{"CloudWatch Logs, PutLogEvents a second", 5000, "", running, "the shipper waits; the log is in a file on the runner's disk"},
+		{"CloudWatch Logs, subscription filters", 2, "of each group", same(1), "one is used"},
+		{"KMS, signatures a second", 300, "", rate(func(u usage) float64 { return u.KMS }), "a start is repeated; the claim outlasts it"},
+		{"SQS, receives in flight of one queue", 120000, "", same(1), "never reached: each runner has its own queue"},
 	}
 }
 

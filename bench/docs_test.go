@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path"
 	"regexp"
@@ -163,6 +164,7 @@ func TestPageHasTheBills(t *testing.T) {
 
 	rest := counted.Month
 	months, queues := cost(usage{Dollars: rest.Dollars}), cost(usage{Queue: rest.Queue})
+	builder := counted.buildRunner()
 	for name, want := range map[string]string{
 		"at-rest":        fmt.Sprintf("$"+cents, cost(rest)),
 		"at-rest-fixed":  fmt.Sprintf(cents, months),
@@ -170,10 +172,51 @@ func TestPageHasTheBills(t *testing.T) {
 		"at-rest-sweep":  fmt.Sprintf(cents, cost(rest)-months-queues),
 		"idle":           fmt.Sprintf("$%.3f", counted.idle()),
 		"jobs":           fmt.Sprintf("$%.3f", counted.jobs()),
-		"build-runner":   fmt.Sprintf("$%.0f", cost(counted.buildRunner())),
+		"idle-polls":     fmt.Sprintf(cents, cost(usage{Queue: monthHours * receivesAnHour})),
+		"api-runner":     fmt.Sprintf("$"+cents, cost(counted.apiRunner())),
+		"api-function":   fmt.Sprintf(cents, cost(usage{GBSeconds: monthHours * receivesAnHour * counted.Claim.GBSeconds})),
+		"build-runner":   fmt.Sprintf("$"+cents, cost(builder)),
+		"build-fargate":  fmt.Sprintf(cents, cost(usage{CPUHours: builder.CPUHours, MemoryHours: builder.MemoryHours})),
+		"build-address":  fmt.Sprintf(cents, cost(usage{AddressHours: builder.AddressHours})),
 	} {
 		page.Hold(t, "docs/vendor/cost-and-scale.md", name, want)
 	}
+	page.Hold(t, "docs/vendor/control-plane-on-aws.md", "build-runner", fmt.Sprintf("$%.0f", cost(builder)))
+}
+
+// docs/vendor/cost-and-scale.md has the used amounts of AWS's limits, calculated from the
+// counts in aws.json.
+func TestPageHasTheLimits(t *testing.T) {
+	counted := load[taken](t, "aws.json")
+	var table strings.Builder
+	table.WriteString("| limit | is | 1 | 100 | 10,000 installs | at the limit |\n|---|---|---|---|---|---|\n")
+	for _, q := range quotas() {
+		fmt.Fprintf(&table, "| %s | %s", q.name, grouped(fmt.Sprintf("%.0f", q.limit)))
+		if q.note != "" {
+			table.WriteString(" (" + q.note + ")")
+		}
+		for _, installs := range []int{1, 100, 10000} {
+			used := q.of(counted, typical(installs))
+			if used > q.limit {
+				t.Errorf("%d installs use %.0f of %q, which is %.0f", installs, used, q.name, q.limit)
+			}
+			table.WriteString(" | " + amount(used))
+		}
+		table.WriteString(" | " + q.meaning + " |\n")
+	}
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "limits", table.String())
+}
+
+// amount formats a number with two significant digits, without decimals from 10, and with two
+// decimals at most.
+func amount(n float64) string {
+	switch {
+	case n >= 10 || n == math.Trunc(n):
+		return fmt.Sprintf("%.0f", n)
+	case n >= 1:
+		return fmt.Sprintf("%.1f", n)
+	}
+	return fmt.Sprintf("%.2f", n)
 }
 
 // grouped separates the thousands of a decimal number with commas.

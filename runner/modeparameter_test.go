@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,27 +39,6 @@ func (p modeParameter) put(value string) {
 	if _, err := p.client.PutParameter(p.t.Context(), &ssm.PutParameterInput{Name: &p.name, Value: &value, Type: types.ParameterTypeString, Overwrite: aws.Bool(true)}); err != nil {
 		p.t.Fatal(err)
 	}
-}
-
-// BenchmarkPauseByParameter measures the time from the customer's change of the parameter until the agent reports the new mode.
-// The agent reads the parameter every 4 s and gives up a request after 3 s, so the time on AWS is at most 7 s, the request that
-// reports it not counted.
-func BenchmarkPauseByParameter(b *testing.B) {
-	p := newModeParameter(b)
-	p.put("enabled")
-	s := plane.New(b, plane.Options{Heartbeat: time.Minute})
-	startAgent(b, s, "", append(p.env, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken())...)
-	s.Until("the agent is in session", func() bool { return s.LastBeat().Customer == nil && s.Asked(wire.ClaimJob) > 0 })
-	var all []time.Duration
-	for n := 0; b.Loop(); n++ {
-		mode := []string{"paused", "enabled"}[n%2]
-		p.put(mode)
-		start := time.Now()
-		s.Until("the heartbeat reports "+mode, func() bool { return (s.LastBeat().Customer != nil) == (mode == "paused") })
-		all = append(all, time.Since(start))
-	}
-	b.ReportMetric(median(all).Seconds(), "s-median")
-	b.ReportMetric(slices.Max(all).Seconds(), "s-max")
 }
 
 // The customer changes the parameter of the stack. The agent applies each change by itself: it needs

@@ -14,10 +14,15 @@ import (
 // period, because heartbeats report the mode.
 const readModeEvery = 2 * time.Second
 
-// readParameterEvery is the pause between two reads of the SSM parameter with the customer's mode. With
-// the timeout of a request, a change takes effect within ten seconds. SSM does not charge for reads of
-// standard parameters, and permits 40 a second.
+// readParameterEvery is the pause between two reads of the SSM parameter with the customer's mode. A
+// change just after a read waits for its answer, for the pause, and for the next answer: ten seconds
+// with the timeout of a request. SSM does not charge for reads of standard parameters, and permits 40 a
+// second.
 const readParameterEvery = 4 * time.Second
+
+// readParameterAgain is the pause after a read without an answer. It is shorter, so that one lost
+// request does not delay a change by more than those ten seconds.
+const readParameterAgain = time.Second
 
 // readCustomerMode returns two modes. kept is the mode in the data folder. effective is the strictest
 // of kept, the environment's mode and the mode of the SSM parameter.
@@ -68,13 +73,15 @@ func (a *Agent) watchModeParameter(ctx context.Context) {
 			return
 		}
 		read.error("cannot read the customer's mode in its SSM parameter; the last mode continues to apply, or the agent starts no jobs", err)
+		pause := readParameterAgain
 		if m.Mode != "" {
 			a.mu.Lock()
 			a.parameterMode = m
 			a.mu.Unlock()
 			notify(a.parameterRead)
+			pause = readParameterEvery
 		}
-		retry.Sleep(ctx, readParameterEvery)
+		retry.Sleep(ctx, pause)
 	}
 }
 

@@ -172,9 +172,6 @@ func argue(t *testing.T, checker string, found, argued map[string]string) {
 // Checkov runs checkov's rules for CloudFormation on the template, offline. argued is as for argue.
 func Checkov(t *testing.T, template Template, argued map[string]string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("checkov takes 10 s of CPU for a template: make test-all runs it")
-	}
 	folder := pip(t, checkov(), "checkov", "checkov.txt")
 	program := filepath.Join(folder, "packages", "bin", "checkov")
 	cmd := exec.CommandContext(t.Context(), "python3", program, "--file", template.File, "--framework", "cloudformation", "--quiet", "--compact", "--output", "json",

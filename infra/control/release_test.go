@@ -142,6 +142,51 @@ func TestVersionChangesWithItsFunction(t *testing.T) {
 	}
 }
 
+// While CloudFormation moves the aliases one after the other, old and new versions of the functions are invoked. An old version
+// must not serve the old table then: it would renew leases that the restored table refuses. A version keeps its environment but not its
+// permissions. CloudFormation changes a function's role first, because the function refers to it.
+func TestOldVersionsLoseTheTableBeforeNewOnesServe(t *testing.T) {
+	values := given()
+	values[control.ParameterTable] = "restored/stream/2026-11-25T19:30:00.000"
+	s, err := synth(t).template.Resolve(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, restored := s.ARN("Table"), "arn:aws:dynamodb:eu-central-1:111122223333:table/restored"
+	var questions []infratest.Question
+	for id, r := range synth(t).template.Resources {
+		if r.Type != "AWS::Lambda::Function" {
+			continue
+		}
+		reference, _ := r.Properties["Role"].(map[string]any)["Fn::GetAtt"].([]any)
+		if len(reference) != 2 {
+			t.Fatalf("%s does not refer to its role, so CloudFormation may change it first: %v", id, r.Properties["Role"])
+		}
+		role := fmt.Sprint(reference[0])
+		for _, action := range []string{"GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "GetRecords"} {
+			for _, table := range []string{own, restored} {
+				if action == "GetRecords" {
+					table += "/stream/2026-11-25T19:30:00.000"
+				}
+				questions = append(questions, infratest.Question{Principal: s.ARN(role), Action: "dynamodb:" + action, Resource: table, Account: infratest.Account, Identity: s.Policies(role)})
+			}
+		}
+	}
+	serving := map[string]bool{} // roles that may use the restored table
+	for i, allowed := range infratest.Ask(t, questions) {
+		q := questions[i]
+		if allowed && strings.HasPrefix(q.Resource, own) {
+			t.Errorf("%s may still %s on %s", q.Principal, q.Action, q.Resource)
+		}
+		if allowed && strings.HasPrefix(q.Resource, restored) {
+			serving[q.Principal] = true
+		}
+	}
+	if len(serving) != len(control.Functions) {
+		t.Errorf("%d of %d functions may use the restored table", len(serving), len(control.Functions))
+	}
+}
+
 // A vendor must be able to deploy a fix although the alarm of a release is on.
 func TestCanaryCanBeSwitchedOff(t *testing.T) {
 	p, err := control.FromContext(func(key string) string {

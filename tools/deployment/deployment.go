@@ -63,6 +63,9 @@ type Options struct {
 	DirectLaunch string
 	// WithShell also publishes the runner's image with a shell and git. No stack uses it until its parameter names it.
 	WithShell bool
+	// AllAtOnce gives all invocations to the new functions at once, without a canary: for a fix while the alarm of
+	// the API is on, with which CodeDeploy starts no release. Table and SignsWith imply it if they change the stack.
+	AllAtOnce bool
 	// IgnorePolicies deploys although IAM's simulation finds forbidden actions.
 	IgnorePolicies bool
 	// Table is a restored table that the functions serve instead of the stack's own, after
@@ -173,6 +176,8 @@ type state struct {
 	spare           spare
 	keys            string // wanted: ids of the replicas that the stack uses; "": keys of its own
 	table           string // wanted: restored table with its stream, as the parameter RestoredTable; "": the stack's own
+	signs           string // wanted: key that signs job specs, as the parameter SignsWith
+	switches        bool   // wanted: other functions get all invocations at once
 }
 
 // created reports whether a stack was created completely, now or earlier. Later updates
@@ -245,6 +250,14 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		// next run finds a created stack and protects the tables.
 		s.status = types.StackStatusCreateComplete
 		d.say("Protecting the tables against deletion")
+		if s.outputs, err = d.apply(ctx, s, images); err != nil {
+			return err
+		}
+	}
+	if s.switches {
+		// Otherwise a plain "cdk deploy" would change the template. This update moves no alias.
+		s.switches = false
+		d.say("Letting later releases begin with a canary again")
 		if s.outputs, err = d.apply(ctx, s, images); err != nil {
 			return err
 		}
@@ -402,7 +415,13 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	if s.spare, err = d.inspectSpare(ctx, s.parameters["SpareStack"]); err != nil {
 		return state{}, err
 	}
+	signed := cmp.Or(s.parameters["SignsWith"], firstKey)
+	s.signs = cmp.Or(d.SignsWith, signed)
 	s.table, err = d.restoredTable(ctx, s.parameters["RestoredTable"])
+	// A canary would take a switch to another table or key back. CloudFormation removes the old table from the roles before it
+	// moves an alias, so the old versions, which keep nine of ten invocations, fail. If the key that signs is lost, the alarm
+	// of the API is on already, and CodeDeploy starts no release.
+	s.switches = created(s.status) && (d.AllAtOnce || s.table != set(s.parameters["RestoredTable"]) || s.signs != signed)
 	return s, err
 }
 
@@ -516,6 +535,9 @@ func (d *Deployment) announce(s state) {
 	}
 	if name, _, restored := strings.Cut(s.table, "/"); restored {
 		step("let the functions serve the restored table %s instead of the stack's own", name)
+	}
+	if s.switches {
+		step("give all invocations to the new functions at once, without a canary, and update the stack a second time, so that later releases have one")
 	}
 	d.announceSpare(s.spare, s.parameters["SpareStack"], step)
 	step("log the CLI in with a token named %s, unless it is logged in", d.Operator)

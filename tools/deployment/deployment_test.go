@@ -44,6 +44,7 @@ type account struct {
 	status    string // of the stack; "": the stack does not exist
 	protected bool   // the stack has termination protection
 	fails     bool   // the creation of a stack fails
+	failsAt   int    // the "cdk deploy" that fails; 0: none
 	did       []string
 	synths    [][]string // arguments of each "cdk synth"
 	root      string
@@ -325,6 +326,9 @@ func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 		}
 	}
 	a.deployed = append(a.deployed, parameters)
+	if len(a.deployed) == a.failsAt {
+		return nil, errRefused
+	}
 	if a.values == nil {
 		a.values = map[string]string{}
 	}
@@ -453,6 +457,60 @@ func TestRestoredTableIsKept(t *testing.T) {
 		out.Reset()
 		if err := d.Do(t.Context()); err != nil || a.values["RestoredTable"] != step.want || strings.Contains(out.String(), "serve the restored table other") != (step.want == value) {
 			t.Errorf("with %q the functions serve %q, want %q; error %v, output:\n%s", step.given, a.values["RestoredTable"], step.want, err, out)
+		}
+	}
+}
+
+// A canary would keep nine of ten invocations on the old table for five minutes, or on a key that is lost. The synthesis
+// without a canary must not stay: a plain "cdk deploy" would change the stack.
+func TestSwitchGivesAllInvocationsAtOnce(t *testing.T) {
+	const value = "other/stream/2026-11-25T19:30:00.000"
+	a := &account{restored: `{"Table":{"TableName":"other","StreamSpecification":{"StreamEnabled":true},"LatestStreamArn":"arn:aws:dynamodb:eu-central-1:111122223333:table/` + value + `"}}`}
+	d, out := a.deployment(t)
+	d.AllAtOnce = true
+	if err := d.Do(t.Context()); err != nil || len(a.did) != 2 || strings.Contains(fmt.Sprint(a.synths), "canary") {
+		t.Fatalf("a new stack, which has no version to leave: the CDK was called with %q, error %v", a.synths, err)
+	}
+	for _, step := range []struct {
+		what              string
+		table, signs      string
+		asked, fails, all bool
+	}{
+		{"a release", "", "", false, false, false},
+		{"the restored table", "other", "", false, false, true},
+		{"the same table again", "other", "", false, false, false},
+		{"a release of the restored table", "", "", false, false, false},
+		{"the spare key", "", "Spare", false, false, true},
+		{"the same key again", "", "Spare", false, false, false},
+		{"the stack's own table, and the command ends after the switch", deployment.OwnTable, "", false, true, true},
+		{"the same command again", deployment.OwnTable, "", false, false, false},
+		{"a fix on request", "", "", true, false, true},
+		{"a release after the fix", "", "", false, false, false},
+	} {
+		d.Table, d.SignsWith, d.AllAtOnce = step.table, step.signs, step.asked
+		a.synths, a.deployed, a.failsAt = nil, nil, 0
+		if step.fails {
+			a.failsAt = 2
+		}
+		out.Reset()
+		if err := d.Do(t.Context()); (err != nil) != step.fails {
+			t.Errorf("%s: %v", step.what, err)
+		}
+		var atOnce []bool
+		for _, args := range a.synths {
+			atOnce = append(atOnce, slices.Contains(args, "canary=false"))
+		}
+		want := []bool{false}
+		if step.all {
+			want = []bool{true, false}
+		}
+		if !slices.Equal(atOnce, want) || strings.Contains(out.String(), "at once, without a canary") != step.all {
+			t.Errorf("%s: the updates without a canary are %t, want %t; output:\n%s", step.what, atOnce, want, out)
+		}
+		for _, parameters := range a.deployed {
+			if !slices.Equal(parameters, a.deployed[0]) {
+				t.Errorf("%s: the second update sets %q, want %q", step.what, parameters, a.deployed[0])
+			}
 		}
 	}
 }

@@ -90,6 +90,9 @@ func (d *Deployment) synthesize(ctx context.Context, s state, images images) (re
 	if !created(s.status) {
 		context = append(context, "-c", "deletionProtection=false")
 	}
+	if s.switches {
+		context = append(context, "-c", "canary=false")
+	}
 	if _, err := d.cdk(ctx, append([]string{"synth", d.stack(), "--quiet", "--output", d.assembly()}, context...)...); err != nil {
 		return release{}, err
 	}

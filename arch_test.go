@@ -138,7 +138,7 @@ var rules = []rule{
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},
 	{"cmd/...", "cmd/... pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/awsrestore pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},
-	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction", "the infrastructure needs the environment variables, and the schemas of the tables, which the drivers define"},
+	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction pkg/fairlead", "the infrastructure needs the environment variables, the names of quotas, and the schemas of the tables, which the drivers define"},
 	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures all packages; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
 	{"tools/...", "tools/...", "a tool for development is no part of the product"},
 }

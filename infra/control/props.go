@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // Props are the settings of a control plane. The zero value of a field means its
@@ -36,6 +38,7 @@ type Props struct {
 	BurstLimit  int    // concurrent requests to a route without its own limit; default 1,000
 	LogBurst    int    // MiB of log that one runner may write at once after a pause; default 1,024
 	LogPerHour  int    // MiB of log that one runner may write in an hour; default 256
+	Quotas      string // limits of each org, such as "installs=100,runners=50"; "": the defaults
 	LostRunners int    // runners that must turn lost within five minutes for an alarm; default 1
 	StuckJobs   int    // jobs that must become stuck within five minutes for an alarm; default 1
 	// Deletable disables the tables' deletion protection. Set it for a first creation,
@@ -63,7 +66,7 @@ func FromContext(get func(key string) string) (Props, error) {
 	p := Props{
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"),
-		Traces: get("otlpEndpoint"), RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
+		Traces: get("otlpEndpoint"), Quotas: get("quotas"), RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
 		Build:  Build{Size: get("buildRunnerSize"), Network: Network{VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))}},
 		Direct: Network{VPC: get("directLaunchVpc"), Subnets: fields(get("directLaunchSubnets"))},
 	}
@@ -136,6 +139,9 @@ func (p Props) withDefaults() (Props, error) {
 		return p, fmt.Errorf("logRetentionDays is %d; CloudWatch Logs supports %v", p.LogDays, retentions)
 	case p.MemoryMB < 128 || p.MemoryMB > 10240:
 		return p, fmt.Errorf("functionMemoryMb is %d; Lambda supports 128 to 10240", p.MemoryMB)
+	}
+	if _, err := fairlead.ParseQuotas(p.Quotas); err != nil {
+		return p, fmt.Errorf("quotas: %w", err)
 	}
 	err := errors.Join(p.Build.check(), p.Direct.check("directLaunch"))
 	if err != nil {

@@ -181,6 +181,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeLastToken, http.StatusConflict, "The token is the last valid one of the control plane, or the last valid one of an operator.", "Make another one first: {token.create-operator}."},
 		{fairlead.CodeTokenExists, http.StatusConflict, "There is an API token of this name already.", "Choose another name, or revoke it first."},
 		{fairlead.CodeTokenNotFound, http.StatusNotFound, "There is no such API token, or it was revoked.", "{token.list} shows those that exist."},
+		{fairlead.CodeQuotaReached, http.StatusConflict, "The org has as many apps, installs, runners, groups or rules as its quota allows. `details` names the quota and the limit.", "Delete what is no longer used, or ask the operator of the control plane for a larger quota."},
 		{fairlead.CodeTooManyTokens, http.StatusConflict, "The limit of API tokens is reached.", "Revoke one with {token.revoke}."},
 		{fairlead.CodeTooManyWebhooks, http.StatusConflict, "The limit of webhooks is reached.", "Delete one with {webhook.delete}."},
 		{fairlead.CodeWebhookExists, http.StatusConflict, "There is a webhook of this name already.", "Choose another name, or delete it first."},

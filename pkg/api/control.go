@@ -73,7 +73,7 @@ func (s *server) appRoutes(c *control.Control) {
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
-		problems: slices.Concat(storesMuch, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName})},
+		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName})},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
 			v, err := c.PublishVersion(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts)
 			if err != nil {
@@ -150,7 +150,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.CreateInstallRequest
 	}
 	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Create an install", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
+		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)

@@ -30,6 +30,7 @@ var (
 	inputRoute  = codes{fairlead.CodeMalformedRequest, fairlead.CodeInvalidRequest}
 	bodyRoute   = codes{fairlead.CodeBodyTooLarge, fairlead.CodeRequestTimeout, fairlead.CodeUnsupportedMediaType}
 	creator     = codes{fairlead.CodeIdempotencyKeyReused}
+	counted     = codes{fairlead.CodeQuotaReached} // routes that create an item of which an org may have a limited number
 	listing     = codes{fairlead.CodeBadCursor}
 	storesMuch  = codes{fairlead.CodeRecordTooLarge, fairlead.CodeCommitTooLarge}
 	ofACaller   = codes{fairlead.CodeTooManyRequests, fairlead.CodeTooManyAtOnce, fairlead.CodeTooManyWrongTokens}

@@ -48,7 +48,7 @@ func (s *server) placementRoutes(c *control.Control) {
 		Body wire.CreateRunnerRuleRequest
 	}
 	register(s, op{Route: wire.CreateRunnerRule, auth: apiToken, tag: "Runner rules", summary: "Make a rule that sends installs to a runner", status: http.StatusCreated,
-		problems: slices.Concat(creator, codes{fairlead.CodeInvalidMatch, fairlead.CodeInvalidName, fairlead.CodeInvalidLabel, fairlead.CodeRuleExists, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
+		problems: slices.Concat(creator, counted, codes{fairlead.CodeInvalidMatch, fairlead.CodeInvalidName, fairlead.CodeInvalidLabel, fairlead.CodeRuleExists, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *create) (*body[wire.RunnerRule], error) {
 			r, err := c.CreateRunnerRule(ctx, callerOf(ctx).org, control.NewRunnerRule(in.Body), in.IdempotencyKey)
 			return answer(renderRule(r), err)
@@ -88,7 +88,7 @@ func (s *server) groupRoutes(c *control.Control) {
 		Body wire.CreateGroupRequest
 	}
 	register(s, op{Route: wire.CreateGroup, auth: apiToken, tag: "Groups", summary: "Make a group", status: http.StatusCreated,
-		problems: slices.Concat(creator, codes{fairlead.CodeInvalidGroup, fairlead.CodeGroupExists, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
+		problems: slices.Concat(creator, counted, codes{fairlead.CodeInvalidGroup, fairlead.CodeGroupExists, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Group], error) {
 			g, err := c.CreateGroup(ctx, callerOf(ctx).org, in.Body.Path, in.Body.Description, in.IdempotencyKey)
 			return answer(renderGroup(g), err)

@@ -43,7 +43,7 @@ func (s *server) runnerConfigRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.CreateRunner, auth: apiToken, tag: "Runners", summary: "Create a runner", status: http.StatusCreated,
 		doc:      "Without a configuration, the runner is of kind local.",
-		problems: slices.Concat(creator, configures, storesMuch, codes{fairlead.CodeRunnerExists, fairlead.CodeInvalidStorage, fairlead.CodeInvalidTrust})},
+		problems: slices.Concat(creator, counted, configures, storesMuch, codes{fairlead.CodeRunnerExists, fairlead.CodeInvalidStorage, fairlead.CodeInvalidTrust})},
 		func(ctx context.Context, in *create) (*body[wire.Runner], error) {
 			file, err := configuration(in.Body.RunnerConfigurationInput)
 			if err != nil {

@@ -113,6 +113,7 @@ const (
 	CodePlanNotFound           Code = "plan-not-found"
 	CodePlanTooLarge           Code = "plan-too-large"
 	CodeQueueFull              Code = "queue-full"
+	CodeQuotaReached           Code = "quota-reached"
 	CodeRecordTooLarge         Code = "record-too-large"
 	CodeRegistryUnavailable    Code = "registry-unavailable"
 	CodeRequestTimeout         Code = "request-timeout"

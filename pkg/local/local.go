@@ -79,6 +79,7 @@ type Options struct {
 	Callers api.CallerLimits
 	// LogBurst and LogPerHour are the budget of log bytes of each runner, in MiB; 0: the defaults of joblog.BudgetOf.
 	LogBurst, LogPerHour int
+	Quotas               fairlead.Quotas // of each org
 }
 
 // sweepEvery is the interval of the sweep, which finds lost wake-ups and expired
@@ -311,7 +312,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, rules),
-		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour),
+		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
 	})
 	return engine, nil
 }

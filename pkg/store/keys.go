@@ -130,6 +130,7 @@ func tokenKey(hash string) engine.Key     { return key(join("TOKEN", hash), "TOK
 func tokenRefKey(org fairlead.OrgID, name string) engine.Key {
 	return key(tokensPartition(org), name)
 }
+func countKey(c Counted) engine.Key         { return key(ofOrg(c.Org, "COUNT"), string(c.Quota)) }
 func generationKey() engine.Key             { return key("GENERATION", "GENERATION") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 

@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
@@ -20,7 +21,11 @@ import (
 // ControlAPI wires the function that serves the Control API and creates the vendor's tokens.
 func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Makes: true, Direct: c.DirectLaunch == config.On,
+	quotas, err := fairlead.ParseQuotas(c.Quotas)
+	if err != nil {
+		return nil, fmt.Errorf("FAIRLEAD_QUOTAS: %w", err)
+	}
+	plane, err := Control(ctx, p.AWS, Resources{Quotas: quotas, Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Makes: true, Direct: c.DirectLaunch == config.On,
 		LogArchive: c.LogArchive, LogGroups: cloudwatch.GroupOptions{Prefix: c.LogGroupPrefix, Days: c.LogRetention, Subscriber: c.LogSubscriber},
 		Publishing: &awssession.Options{Role: c.PublisherRole, ArtifactPrefix: c.ArtifactPrefix},
 		SealKey:    c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)

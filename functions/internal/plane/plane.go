@@ -56,6 +56,7 @@ type Resources struct {
 	LogArchive                          string
 	LogGroups                           cloudwatch.GroupOptions
 	Direct                              bool                // a service of direct launch serves runners
+	Quotas                              fairlead.Quotas     // of each org, in the function that serves people
 	LogBudget                           joblog.Budget       // of each runner, in the function that takes logs and grants access to them
 	Makes                               bool                // create a queue at its first use: in the function that creates runners
 	Attests                             bool                // verify the AWS role or OIDC token of an agent: in the function that opens sessions
@@ -77,7 +78,7 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 	}
 	parts := control.Deps{
 		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Sealer: kms.New(cfg, time.Now, r.SealKey),
-		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(), Direct: r.Direct, LogBudget: r.LogBudget,
+		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(), Direct: r.Direct, LogBudget: r.LogBudget, Quotas: r.Quotas,
 	}
 	parts.Partition, _ = awsiam.PartitionOf(cfg.Region) // of a region without proofs: unknown, so every stack is accepted
 	if r.CancelTable != "" {

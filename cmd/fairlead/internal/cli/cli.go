@@ -79,6 +79,7 @@ type ServerLimits struct {
 	Waits                int // concurrent long polls of one token
 	WrongRate, WrongAt   int // wrong tokens from one address: per second, and as a burst after a pause
 	LogPerHour, LogBurst int // MiB of log of one runner: per hour, and as a burst after a pause
+	Quotas               fairlead.Quotas
 }
 
 // Server is a control plane that runs in this process.

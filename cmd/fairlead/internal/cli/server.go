@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
@@ -101,7 +102,7 @@ enrolment token with 'fairlead runner enrol'.`,
 	c.serverFlags(cmd, &f)
 	cmd.Flags().StringVar(&f.tlsCert, "tls-cert", "", "serve TLS with the certificate in this PEM `FILE`; when the file changes, the server reads it again")
 	cmd.Flags().StringVar(&f.tlsKey, "tls-key", "", "private key of the certificate, a PEM `FILE`")
-	cmd.Flags().StringToIntVar(&f.limits, "limit", nil, "set a limit for callers, as `NAME=NUMBER`; can be repeated; names: "+strings.Join(limitNames(), ", "))
+	cmd.Flags().StringToIntVar(&f.limits, "limit", nil, "set a limit of callers or a quota of each org, as `NAME=NUMBER`; can be repeated; names: "+strings.Join(limitNames(), ", "))
 	cmd.Flags().Lookup("limit").DefValue = "" // each limit has its own default
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	c.must(cmd.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitNames(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)))
@@ -115,20 +116,33 @@ func (l *ServerLimits) named() map[string]*int {
 		"log-mib-per-hour": &l.LogPerHour, "log-burst-mib": &l.LogBurst}
 }
 
-func limitNames() []string { return slices.Sorted(maps.Keys((&ServerLimits{}).named())) }
+func limitNames() []string {
+	names := slices.Collect(maps.Keys((&ServerLimits{}).named()))
+	for _, q := range fairlead.QuotaNames() {
+		names = append(names, string(q))
+	}
+	slices.Sort(names)
+	return names
+}
 
 // readLimits returns the limits from the values of --limit.
 func readLimits(given map[string]int) (l ServerLimits, err error) {
 	fields := l.named()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		field, ok := fields[name]
-		if !ok {
+		if !slices.Contains(limitNames(), name) {
 			return l, usage("", "--limit has no name %q; its names are %s", name, strings.Join(limitNames(), ", "))
 		}
 		if given[name] < 1 {
 			return l, usage("", "--limit %s is %d; it must be at least 1", name, given[name])
 		}
-		*field = given[name]
+		if field, ok := fields[name]; ok {
+			*field = given[name]
+			continue
+		}
+		if l.Quotas == nil {
+			l.Quotas = fairlead.Quotas{}
+		}
+		l.Quotas[fairlead.Quota(name)] = given[name]
 	}
 	return l, nil
 }

@@ -71,6 +71,7 @@ type Deps struct {
 	Intervals   Intervals
 	// LogBudget limits the log bytes of each runner; the zero value: no limit.
 	LogBudget joblog.Budget
+	Quotas    fairlead.Quotas // of each org
 }
 
 // Artifacts is an artifact registry other than the control plane's own. It issues
@@ -248,6 +249,9 @@ func (k *Kernel) Transact(ctx context.Context, op string, fn func(*Tx) error) er
 		case err == nil && tx.Empty():
 			return nil
 		case err == nil:
+			if err = tx.count(); err != nil {
+				return err
+			}
 			if err = k.Commit(ctx, &tx.Tx); err == nil {
 				k.after(tx)
 				return nil

@@ -27,6 +27,8 @@ var fields = map[string][]string{
 	"rds:subgrp:SubnetGroupName":                     {"DBSubnetGroupName"},
 	"ssm:parameter:ParameterNameWithoutLeadingSlash": {"Name", "Names", "ResourceId"},
 	"events:event-bus:EventBusName":                  {"EventBusName", "Name"},
+	"events:rule-on-custom-event-bus:RuleName":       {"Rule", "Name"},
+	"events:rule-on-default-event-bus:RuleName":      {"Rule", "Name"},
 	"route53:hostedzone:Id":                          {"Id", "HostedZoneId", "ResourceId"},
 	"elasticfilesystem:file-system:FileSystemId":     {"FileSystemId", "MountTargetId", "ResourceId"},
 	"ecs:cluster:ClusterName":                        {"ClusterName", "Cluster"},

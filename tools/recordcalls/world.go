@@ -186,6 +186,12 @@ func (w *world) find(prefix string, t resourceType, params []leaf) (out []string
 		}
 		return out
 	}
+	if prefix == "events" && strings.HasPrefix(t.Key, "rule-on-") {
+		bus := w.value(prefix, t.Key, "EventBusName", params)
+		if onDefault := bus == "" || bus == "default"; onDefault != (t.Key == "rule-on-default-event-bus") {
+			return nil
+		}
+	}
 	arn, complete := t.ARN, true
 	for _, v := range variable.FindAllStringSubmatch(t.ARN, -1) {
 		if v[1] == "Partition" || v[1] == "Region" || v[1] == "Account" {
@@ -309,6 +315,9 @@ func (w *world) tagCalls(s *service, prefix string, resources []used, q request,
 	if !ok {
 		return nil, fmt.Errorf("%s:%s has tags, and tagActions has no action for them", prefix, q.Operation)
 	}
+	if prefix == "kms" && q.Operation == "CreateKey" { // it names no key, and KMS asks for the tags of none
+		resources = []used{{typ: "key", arn: standard("arn:${Partition}:kms:${Region}:${Account}:key/*"), fresh: true}}
+	}
 	for _, r := range resources {
 		if !r.fresh || !slices.ContainsFunc(a.ResourceTypes, func(t struct {
 			Name          string
@@ -330,7 +339,7 @@ func (w *world) tagCalls(s *service, prefix string, resources []used, q request,
 		if created := slices.Contains(a.ConditionKeys, key); created {
 			context[key] = q.Operation
 		}
-		if prefix != "ec2" && prefix != "ecs" && s.knows(a, r.typ, "aws:ResourceTag") { // the other services compare the tags of the request
+		if prefix != "ec2" && prefix != "ecs" && prefix != "kms" && s.knows(a, r.typ, "aws:ResourceTag") { // the other services compare the tags of the request
 			for k, v := range requested {
 				context["aws:ResourceTag/"+k] = v
 			}

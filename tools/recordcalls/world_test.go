@@ -54,6 +54,15 @@ func TestRequestsBecomeCalls(t *testing.T) {
 			[]string{"iam:AddRoleToInstanceProfile arn:aws:iam::111122223333:instance-profile/web map[]", "iam:PassRole arn:aws:iam::111122223333:role/app/web map[iam:PassedToService:ec2.amazonaws.com]"}},
 		{"a public parameter has no account", `{"service": "ssm", "operation": "GetParameter", "params": {"Name": "/aws/service/ami"}, "status": 200}`,
 			[]string{"ssm:GetParameter arn:aws:ssm:eu-central-1::parameter/aws/service/ami map[]"}},
+		{"a new key needs the permission to tag all keys, and has no tags yet", `{"service": "kms", "operation": "CreateKey", "params": {"Tags": [{"TagKey": "a", "TagValue": "1"}]}, "output": {"KeyMetadata": {"KeyId": "24be15be-d4b1-4906-ba8c-675a398385b0"}}, "status": 200}`,
+			[]string{"kms:CreateKey * map[aws:RequestTag/a:1 aws:TagKeys:[a]]", "kms:TagResource arn:aws:kms:eu-central-1:111122223333:key/* map[aws:RequestTag/a:1 aws:TagKeys:[a]]"}},
+		{"a rule belongs to a bus", `{"service": "events", "operation": "PutRule", "params": {"Name": "r", "EventBusName": "orders", "Tags": [{"Key": "a", "Value": "1"}]}, "status": 200}`,
+			[]string{"events:PutRule arn:aws:events:eu-central-1:111122223333:rule/orders/r map[aws:RequestTag/a:1 aws:TagKeys:[a]]",
+				"events:TagResource arn:aws:events:eu-central-1:111122223333:rule/orders/r map[aws:RequestTag/a:1 aws:ResourceTag/a:1 aws:TagKeys:[a]]"}},
+		{"the targets of a rule are compared by its tags", `{"service": "events", "operation": "PutTargets", "params": {"Rule": "r", "EventBusName": "orders", "Targets": [{"Id": "1", "Arn": "arn:aws:sqs:eu-central-1:111122223333:jobs"}]}, "status": 200}`,
+			[]string{"events:PutTargets arn:aws:events:eu-central-1:111122223333:rule/orders/r map[aws:ResourceTag/a:1]"}},
+		{"a rule on the default bus names no bus", `{"service": "events", "operation": "DeleteRule", "params": {"Name": "r", "EventBusName": "default"}, "status": 200}`,
+			[]string{"events:DeleteRule arn:aws:events:eu-central-1:111122223333:rule/r map[]"}},
 		{"IAM does not refuse a question for the own identity", `{"service": "sts", "operation": "GetCallerIdentity", "params": {}, "status": 200}`, nil},
 	} {
 		var q request

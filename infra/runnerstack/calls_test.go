@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/infra/internal/infratest"
-	"github.com/fairlead/fairlead/infra/runnerstack"
 )
 
 // recording has the calls of a public module, as tools/recordcalls recorded them.
@@ -171,49 +170,18 @@ func TestRecordedModulesAreNotDenied(t *testing.T) {
 	t.Logf("%d calls of %d modules, %d of them complete", len(all), len(recordings(t)), complete)
 }
 
-// A module's calls fail on what another install made, even if the install's app declares the
-// same services.
-func TestRecordedCallsFailOnOthersResources(t *testing.T) {
-	const tag = "aws:ResourceTag/fairlead_install"
-	var attacks []asked
-	for name, r := range recordings(t) {
-		for _, a := range r.ask(t, name) {
-			// A request with the tag makes the resource.
-			if a.Context[tag] == nil || a.Context["aws:RequestTag/fairlead_install"] != nil || !runnerstack.Guarded(a.Action, a.Resource) {
-				continue
-			}
-			a.Context = merge(a.Context, map[string]any{tag: "ins_01hzy3v5k8d9m0q2r4t6w8x0z2"})
-			attacks = append(attacks, a)
-		}
-	}
-	if len(attacks) < 20 {
-		t.Errorf("%d attacks, want 20 or more", len(attacks))
-	}
-	for i, allowed := range infratest.Ask(t, questionsOf(attacks)) {
-		if a := attacks[i]; allowed {
-			t.Errorf("the %s of %s may %s on another install's %s", a.operation, a.module, a.Action, a.Resource)
-		}
-	}
-	t.Logf("%d attacks", len(attacks))
-}
-
-// The calls of modules that no server here plays whole. They are listed by hand from the
-// documentation of the provider and of AWS.
-func TestListedModulesAreNotDenied(t *testing.T) {
+// listed returns questions for the calls of modules that no server here plays whole, by module.
+// They are listed by hand from the documentation of the provider and of AWS.
+func listed(t *testing.T, s infratest.Stack) map[string][]infratest.Question {
+	t.Helper()
 	var calls struct {
 		Modules map[string][]struct{ Action, Resource, Tags string }
 	}
 	readJSON(t, "testdata/listed-calls.json", &calls)
-	s := stack(t)
 	tag := map[string]any{"aws:ResourceTag/fairlead_install": install}
 	contexts := map[string]map[string]any{"own": tag, "new": {"aws:RequestTag/fairlead_install": install}, "none": nil}
-	var questions []infratest.Question
-	var of []string
-	recorded := recordings(t)
+	out := map[string][]infratest.Question{}
 	for module, list := range calls.Modules {
-		if r, ok := recorded[module]; ok && r.Incomplete == "" {
-			t.Errorf("%s is recorded: remove it from the list", module)
-		}
 		for _, c := range list {
 			context, ok := contexts[c.Tags]
 			if !ok {
@@ -227,6 +195,21 @@ func TestListedModulesAreNotDenied(t *testing.T) {
 			if strings.HasPrefix(c.Action, "kms:") {
 				q.ResourceP = accountsKeyPolicy
 			}
+			out[module] = append(out[module], q)
+		}
+	}
+	return out
+}
+
+func TestListedModulesAreNotDenied(t *testing.T) {
+	var questions []infratest.Question
+	var of []string
+	recorded, modules := recordings(t), listed(t, stack(t))
+	for module, list := range modules {
+		if r, ok := recorded[module]; ok && r.Incomplete == "" {
+			t.Errorf("%s is recorded: remove it from the list", module)
+		}
+		for _, q := range list {
 			questions, of = append(questions, q), append(of, module)
 		}
 	}
@@ -235,5 +218,5 @@ func TestListedModulesAreNotDenied(t *testing.T) {
 			t.Errorf("the module %s may not %s on %s with %v", of[i], questions[i].Action, questions[i].Resource, questions[i].Context)
 		}
 	}
-	t.Logf("%d calls of %d modules", len(questions), len(calls.Modules))
+	t.Logf("%d calls of %d modules", len(questions), len(modules))
 }

@@ -22,6 +22,7 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 		return "arn:aws:" + service + ":eu-central-1:111122223333:" + resource
 	}
 	machine := arn("ec2", "instance/i-0123456789abcdef0")
+	othersKey, ownKey := arn("kms", "key/11111111-0aa0-4aa0-8aa0-0aa00aa00aa0"), arn("kms", "key/22222222-0aa0-4aa0-8aa0-0aa00aa00aa0")
 	const never = "" // no resource of this type can be the install's
 	rows := []struct {
 		action, resource string
@@ -67,8 +68,54 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 		{"sqs:SetQueueAttributes", arn("sqs", "others"), arn("sqs", "app"), "another's queue is opened"},
 		{"ecr:PutImage", arn("ecr", "repository/others"), arn("ecr", "repository/app"), "another's image is replaced"},
 		{"ecr:SetRepositoryPolicy", arn("ecr", "repository/others"), arn("ecr", "repository/app"), "another's images are opened"},
-		{"kms:PutKeyPolicy", arn("kms", "key/others"), arn("kms", "key/app"), "another's key is opened"},
-		{"kms:ScheduleKeyDeletion", arn("kms", "key/others"), arn("kms", "key/app"), "another's data cannot be decrypted any more"},
+		{"ecr:BatchDeleteImage", arn("ecr", "repository/others"), arn("ecr", "repository/app"), "another's image is removed"},
+		{"ecr:TagResource", arn("ecr", "repository/others"), arn("ecr", "repository/app"), "another's repository gets the install's tag"},
+		{"ecr:UntagResource", arn("ecr", "repository/others"), arn("ecr", "repository/app"), "another's repository loses its tags"},
+		{"kms:PutKeyPolicy", othersKey, ownKey, "another's key is opened"},
+		{"kms:ScheduleKeyDeletion", othersKey, ownKey, "another's data cannot be decrypted any more"},
+		{"kms:DeleteImportedKeyMaterial", othersKey, ownKey, "another's data cannot be decrypted any more, from now on"},
+		{"kms:ReplicateKey", arn("kms", "key/mrk-0123456789abcdef0123456789abcdef"), ownKey, "another's key gets a copy with a policy of its own"},
+		{"kms:UpdateAlias", othersKey, ownKey, "the name of another's key leads to a key of the app"},
+		{"kms:Sign", othersKey, ownKey, "the app signs as another"},
+		{"kms:TagResource", othersKey, ownKey, "another's key gets the install's tag"},
+		{"kms:UntagResource", othersKey, ownKey, "another's key loses its tags"},
+		{"logs:TagResource", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log group gets the install's tag"},
+		{"logs:TagLogGroup", arn("logs", "log-group:others:*"), arn("logs", "log-group:app:*"), "another's log group gets the install's tag, by the older action"},
+		{"logs:UntagResource", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log group loses its tags"},
+		{"logs:FilterLogEvents", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log is read"},
+		{"logs:StartQuery", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log is searched"},
+		{"logs:DeleteLogGroup", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log is removed"},
+		{"logs:AssociateKmsKey", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log becomes unreadable without a key of the app"},
+		{"ecr:PutLifecyclePolicy", arn("ecr", "repository/others"), arn("ecr", "repository/app"), "another's images expire"},
+		{"ecr:PutReplicationConfiguration", "*", never, "each image of the account is copied to another account"},
+		{"ecr:PutRegistryPolicy", "*", never, "the account's registry is opened"},
+		{"ecr:PutRegistryScanningConfiguration", "*", never, "the account's images are no longer scanned"},
+		{"ecr:PutAccountSetting", "*", never, "a setting of the account's registry changes"},
+		{"kms:CreateGrant", othersKey, ownKey, "a role of the app gets a grant to use another's key"},
+		{"kms:RevokeGrant", othersKey, ownKey, "another's database loses its key"},
+		{"rds:StartExportTask", arn("rds", "snapshot:others"), arn("rds", "snapshot:app"), "the copy of another's database is exported to a bucket"},
+		{"rds:StartExportTask", arn("rds", "cluster-snapshot:others"), arn("rds", "cluster-snapshot:app"), "the copy of another's database cluster is exported to a bucket"},
+		{"rds:StartExportTask", arn("rds", "cluster:others"), arn("rds", "cluster:app"), "another's database cluster is exported to a bucket"},
+		{"ec2:ModifyImageAttribute", "arn:aws:ec2:eu-central-1::image/ami-0123456789abcdef0", never, "a machine image is shared with another account"},
+		{"ec2:CreateStoreImageTask", "arn:aws:ec2:eu-central-1::image/ami-0123456789abcdef0", never, "a machine image is copied to a bucket"},
+		{"ec2:ExportImage", "arn:aws:ec2:eu-central-1::image/ami-0123456789abcdef0", never, "a machine image is exported to a bucket"},
+		{"acm:ExportCertificate", arn("acm", "certificate/12345678-0aa0-4aa0-8aa0-0aa00aa00aa0"), never, "a certificate's private key is read"},
+		{"ssm:UpdateDocument", arn("ssm", "document/others"), arn("ssm", "document/app"), "another's document runs other commands on another's machines"},
+		{"ssm:UpdateDocumentDefaultVersion", arn("ssm", "document/others"), arn("ssm", "document/app"), "an older version of another's document runs"},
+		{"ssm:ModifyDocumentPermission", arn("ssm", "document/others"), arn("ssm", "document/app"), "another's document is shared"},
+		{"ssm:AddTagsToResource", arn("ssm", "document/others"), arn("ssm", "document/app"), "another's document gets the install's tag"},
+		{"states:GetExecutionHistory", arn("states", "execution:others:1"), never, "the input and output of each step of an execution are read: executions have no tags of their own"},
+		{"events:PutTargets", arn("events", "rule/others"), arn("events", "rule/app"), "another's rule also starts a function of the app, with the events that it receives"},
+		{"events:PutTargets", arn("events", "rule/bus/others"), arn("events", "rule/bus/app"), "the same for a rule on a bus of its own"},
+		{"events:RemoveTargets", arn("events", "rule/others"), arn("events", "rule/app"), "another's rule starts nothing any more"},
+		{"events:DisableRule", arn("events", "rule/others"), arn("events", "rule/app"), "another's rule is switched off"},
+		{"events:TagResource", arn("events", "rule/others"), arn("events", "rule/app"), "another's rule gets the install's tag"},
+		{"sns:Subscribe", arn("sns", "others"), arn("sns", "app"), "another's messages are received"},
+		{"sns:SetTopicAttributes", arn("sns", "others"), arn("sns", "app"), "another's topic is opened"},
+		{"sns:AddPermission", arn("sns", "others"), arn("sns", "app"), "another's topic is opened to an account"},
+		{"sns:DeleteTopic", arn("sns", "others"), arn("sns", "app"), "another's topic is removed"},
+		{"sns:TagResource", arn("sns", "others"), arn("sns", "app"), "another's topic gets the install's tag"},
+		{"logs:PutRetentionPolicy", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log expires after a day"},
 		{"logs:PutSubscriptionFilter", arn("logs", "log-group:others"), arn("logs", "log-group:app"), "another's log is copied elsewhere"},
 		{"logs:GetLogEvents", arn("logs", "log-group:others:log-stream:web"), never, "another's log is read, stream by stream: streams have no tags"},
 		{"logs:GetLogEvents", arn("logs", "log-group:/fairlead/"+install+"/runner:log-stream:step/step/1"), never, "the output of the jobs' steps is read"},
@@ -116,4 +163,74 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 		}
 	}
 	t.Logf("%d questions", len(questions))
+}
+
+// AWS's own services make images, logs and keys without the install's tag, and so do other
+// teams. What an app needs of these is allowed, and so is what makes a resource with the tag.
+func TestBoundaryLeavesWhatAppsNeed(t *testing.T) {
+	s := stack(t)
+	boundary := s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
+	arn := func(service, resource string) string {
+		return "arn:aws:" + service + ":eu-central-1:111122223333:" + resource
+	}
+	tagged := map[string]any{"aws:RequestTag/fairlead_install": install}
+	asNew := merge(tagged, map[string]any{"aws:ResourceTag/fairlead_install": install})
+	const others = "key/11111111-0aa0-4aa0-8aa0-0aa00aa00aa0"
+	var questions []infratest.Question
+	var what []string
+	for _, r := range []struct {
+		action, resource string
+		context          map[string]any
+		what             string
+	}{
+		{"kms:CreateKey", "*", tagged, "a key is made"},
+		{"kms:TagResource", arn("kms", "key/*"), tagged, "a new key gets the tag: KMS asks for no key"},
+		{"kms:TagResource", "*", tagged, "a new key gets the tag, if KMS asks for all keys"},
+		{"kms:CreateGrant", arn("kms", others), map[string]any{"kms:ViaService": "rds.eu-central-1.amazonaws.com"}, "a database uses AWS's own key for databases"},
+		{"kms:Decrypt", arn("kms", others), map[string]any{"kms:ViaService": "s3.eu-central-1.amazonaws.com"}, "an object under a key of the customer is read"},
+		{"kms:GenerateDataKey", arn("kms", others), nil, "data is encrypted under a key of the customer"},
+		{"kms:CreateGrant", "arn:aws:kms:eu-central-1:999988887777:" + others, nil, "a key of another account, whose policy decides"},
+		{"ecr:CreateRepository", arn("ecr", "repository/app"), tagged, "a repository is made"},
+		{"ecr:TagResource", arn("ecr", "repository/app"), asNew, "a new repository gets the tag"},
+		{"ecr:BatchGetImage", arn("ecr", "repository/others"), nil, "an image of the customer is pulled"},
+		{"ecr:GetDownloadUrlForLayer", arn("ecr", "repository/others"), nil, "an image of the customer is pulled"},
+		{"ecr:BatchCheckLayerAvailability", arn("ecr", "repository/others"), nil, "an image of the customer is pulled"},
+		{"ecr:BatchImportUpstreamImage", arn("ecr", "repository/others"), nil, "an image is pulled through the customer's cache"},
+		{"logs:CreateLogGroup", arn("logs", "log-group:/aws/lambda/web"), nil, "a function makes its log group"},
+		{"logs:CreateLogStream", arn("logs", "log-group:/aws/lambda/web:log-stream:1"), nil, "a function writes its log"},
+		{"logs:PutLogEvents", arn("logs", "log-group:/aws/lambda/web:log-stream:1"), nil, "a function writes its log"},
+		{"logs:TagResource", arn("logs", "log-group:app"), asNew, "a new log group gets the tag"},
+		{"logs:DescribeLogStreams", arn("logs", "log-group:others"), nil, "the configuration of a log group is read"},
+		{"logs:CreateLogDelivery", "*", nil, "an API logs its requests"},
+		{"logs:GetLogDelivery", "*", nil, "an API logs its requests"},
+		{"sns:CreateTopic", arn("sns", "app"), tagged, "a topic is made"},
+		{"sns:TagResource", arn("sns", "app"), asNew, "a new topic gets the tag"},
+		{"sns:Publish", arn("sns", "others"), nil, "an alarm goes to a topic of the customer"},
+		{"sns:CreatePlatformEndpoint", "*", nil, "a telephone is registered"},
+		{"sns:Subscribe", "arn:aws:sns:us-east-1:999988887777:changes", nil, "a topic of another account, whose policy decides"},
+		{"events:PutRule", arn("events", "rule/app"), tagged, "a rule is made"},
+		{"events:TagResource", arn("events", "rule/app"), asNew, "a new rule gets the tag"},
+		{"events:PutTargets", arn("events", "rule/StepFunctionsGetEventsForECSTaskRule"), map[string]any{"events:ManagedBy": "states.amazonaws.com"}, "a state machine waits for a task, by a rule of AWS"},
+		{"ssm:CreateDocument", arn("ssm", "document/app"), tagged, "a document is made"},
+		{"ssm:AddTagsToResource", arn("ssm", "document/app"), asNew, "a new document gets the tag"},
+		{"ssm:GetDocument", arn("ssm", "document/others"), nil, "the agent on a machine of the app reads a document of the customer"},
+		{"ssm:SendCommand", "arn:aws:ssm:eu-central-1:000000000000:document/AWS-RunShellScript", nil, "a document of AWS runs: its ARN has no account, which the simulator does not take"},
+		{"ec2:RunInstances", "arn:aws:ec2:eu-central-1::image/ami-0123456789abcdef0", nil, "a machine starts from an image of the customer or of AWS"},
+	} {
+		q := infratest.Question{Principal: "arn:aws:iam::111122223333:role/fairlead-app/" + install + "/web", Action: r.action, Resource: r.resource, Account: infratest.Account, Context: r.context,
+			Identity: []map[string]any{policyOf("*")}, Boundary: boundary}
+		if strings.HasPrefix(r.action, "kms:") {
+			q.ResourceP = accountsKeyPolicy
+		}
+		if strings.Contains(r.resource, ":999988887777:") {
+			q.Account = "999988887777"
+			q.ResourceP = map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*", "Principal": map[string]any{"AWS": "arn:aws:iam::111122223333:root"}}}}
+		}
+		questions, what = append(questions, q), append(what, r.what)
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if q := questions[i]; !allowed {
+			t.Errorf("%s: the app may not %s on %s with %v", what[i], q.Action, q.Resource, q.Context)
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package runnerstack
 
 import (
+	"slices"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/jsii-runtime-go"
@@ -70,48 +72,64 @@ func (b *builder) underAnyBoundary() map[string]map[string]any {
 	return map[string]map[string]any{"StringLike": {"iam:PermissionsBoundary": b.iamARN("policy" + b.ownPath() + "boundary-*")}}
 }
 
-// othersTypes lists the resource types with which a role could take over the account or
+// othersTypes returns the resource types with which a role could take over the account or
 // read its data, and whose tags IAM compares with aws:ResourceTag. IAM compares no tag of
-// an S3 object, a DNS record or a database's own users, so these are not listed. The
-// partition and the account are not named, because a boundary has few characters.
-var othersTypes = []string{
-	"arn:*:dynamodb:*:*:table/*", "arn:*:ec2:*:*:instance/*", "arn:*:ec2:*:*:launch-template/*", "arn:*:ec2:*:*:volume/*", "arn:*:ecs:*", "arn:*:eks:*", "arn:*:lambda:*:*:function:*",
-	"arn:*:rds:*:*:cluster:*", "arn:*:rds:*:*:db:*", "arn:*:secretsmanager:*", "arn:*:sqs:*", "arn:*:ssm:*:*:managed-instance/*", "arn:*:states:*:*:stateMachine:*",
+// an S3 object, a DNS record or a database's own users, so these are not listed. Most patterns
+// have no account, because a boundary has few characters. Those with an account leave out what
+// AWS and other accounts own, whose own policies decide.
+//
+// To make a key with tags, a role needs kms:TagResource on all keys, and KMS compares no tag of
+// the new key. So the pattern of keys matches only the identifier of a key, which has a hyphen.
+func (b *builder) othersTypes() []string {
+	here := func(service, resource string) string { return "arn:*:" + service + ":*:" + b.account + ":" + resource }
+	return []string{
+		"arn:*:dynamodb:*:*:table/*", "arn:*:ec2:*:*:instance/*", "arn:*:ec2:*:*:launch-template/*", "arn:*:ec2:*:*:volume/*", here("ecr", "*"), "arn:*:ecs:*", "arn:*:eks:*",
+		"arn:*:events:*:*:rule/*", here("kms", "key/*-*"), "arn:*:lambda:*:*:function:*", here("logs", "log-group:*"),
+		"arn:*:rds:*:*:cluster:*", "arn:*:rds:*:*:db:*", "arn:*:secretsmanager:*", here("sns", "*"), "arn:*:sqs:*", here("ssm", "document/*"), "arn:*:ssm:*:*:managed-instance/*", here("ssm", "parameter/*"),
+		"arn:*:states:*:*:stateMachine:*",
+	}
 }
 
 // Actions on the types of othersTypes that a role may use without the install's tag on the
-// resource: they make the resource, or read its configuration.
+// resource: they make the resource, read its configuration, or use what AWS's own services
+// make without tags, such as an image, a log or a key.
 var (
-	makesNew = []string{"dynamodb:CreateTable", "ec2:CreateLaunchTemplate", "ec2:CreateVolume", "ec2:RunInstances", "ecs:CreateCluster", "ecs:CreateService",
-		"ecs:RegisterTaskDefinition", "eks:CreateCluster", "lambda:CreateFunction", "rds:CreateDBCluster", "rds:CreateDBInstance",
-		"rds:RestoreDB*From*", "secretsmanager:CreateSecret", "sqs:CreateQueue", "ssm:PutParameter", "states:CreateStateMachine"}
-	readsConfig = []string{"dynamodb:Describe*", "dynamodb:List*", "ecs:Describe*", "ecs:List*", "eks:Describe*", "eks:List*", "rds:Describe*", "sqs:GetQueue*"}
+	makesNew = []string{"dynamodb:CreateTable", "ec2:CreateLaunchTemplate", "ec2:CreateVolume", "ec2:RunInstances", "ecr:CreateRepository", "ecs:CreateCluster", "ecs:CreateService",
+		"ecs:RegisterTaskDefinition", "eks:CreateCluster", "events:PutRule", "lambda:CreateFunction", "logs:CreateLogGroup", "rds:CreateDBCluster", "rds:CreateDBInstance",
+		"rds:RestoreDB*From*", "secretsmanager:CreateSecret", "sns:CreateTopic", "sqs:CreateQueue", "ssm:CreateDocument", "ssm:PutParameter", "states:CreateStateMachine"}
+	readsConfig = []string{"dynamodb:Describe*", "dynamodb:List*", "ecr:Describe*", "ecr:List*", "ecs:Describe*", "ecs:List*", "eks:Describe*", "eks:List*", "events:Describe*", "events:List*",
+		"kms:Describe*", "kms:List*", "logs:Describe*", "logs:List*", "rds:Describe*", "sns:Get*", "sns:List*", "sqs:GetQueue*", "ssm:DescribeDoc*", "ssm:GetDoc*"}
+	usesShared = []string{"ecr:BatchC*", "ecr:BatchG*", "ecr:BatchI*", "ecr:Get*", "kms:*crypt*", "kms:G*", "logs:CreateLogStream", "logs:DeleteLogStream", "logs:PutLogEvents",
+		"sns:Publish", "sns:SetSub*", "sns:Unsub*"}
 )
 
 // copies lists the types of copies of data. The ARN of a volume's snapshot has no account.
 var copies = []string{"arn:*:ec2:*::snapshot/*", "arn:*:rds:*:*:snapshot:*", "arn:*:rds:*:*:cluster-snapshot:*"}
 
-// othersData lists actions that take over or reveal others' images, keys and logs. IAM compares no tag of a log stream, so
-// GetLogEvents is denied on each: an app reads its own log with FilterLogEvents. Names are
-// cut short because a boundary has few characters. Other
-// actions on these types, such as pulling an image or writing a log, need no tag, because
-// AWS's own services make such resources.
-var othersData = []string{"ecr:BatchDelete*", "ecr:DeleteRepo*", "ecr:PutImage", "ecr:SetRepo*", "kms:DisableKey", "kms:PutKeyPolicy", "kms:ScheduleKey*",
-	"logs:CreateExp*", "logs:DeleteLogGroup", "logs:FilterLog*", "logs:GetLog*", "logs:PutAcc*", "logs:PutSub*", "logs:Start*"}
-
-// fleetCommands lists actions that run commands on machines which a request names by a
-// target, such as a tag. IAM does not compare the machines' tags then.
-var fleetCommands = []string{"ssm:CreateActivation", "ssm:*Association*", "ssm:*Maintenance*", "ssm:Start*Execution"}
+// never lists actions that no role may use: they name no resource whose tags IAM compares, or
+// give away what the app has no reason to share. The first ones run commands on machines
+// which a request names by a target, such as a tag.
+var never = []string{"ssm:CreateActivation", "ssm:*Association*", "ssm:*Maintenance*", "ssm:Start*Execution",
+	"acm:ExportCertificate", "ec2:CreateStoreImage*", "ec2:ExportImage", "ec2:ModifyImage*", "ecr:PutAcc*", "ecr:PutReg*", "ecr:PutRepl*",
+	"iam:DeleteRolePerm*", "logs:PutAcc*", "states:GetExec*"}
 
 // ofOthers is the condition for a resource that this install did not make: its tag is
 // another, or absent. The keys with CreateAction are present only while EC2 or ECS tags a
 // resource that the same request makes. Other services put the tags of such a request into
-// aws:ResourceTag. So no role can put the tag on a resource of others and use it then.
+// aws:ResourceTag, except KMS. So no role can put the tag on a resource of others and use it then.
 func (b *builder) ofOthers() map[string]map[string]any {
 	return map[string]map[string]any{
 		"StringNotEquals": {"aws:ResourceTag/" + tagResource: *b.p.installID.ValueAsString()},
 		"Null":            {"ec2:CreateAction": "true", "ecs:CreateAction": "true"},
 	}
+}
+
+// notByService is ofOthers for a request that the role itself sends. The keys here are present
+// while a service uses a key for the role, or makes a rule for it.
+func (b *builder) notByService() map[string]map[string]any {
+	c := b.ofOthers()
+	c["Null"]["events:ManagedBy"], c["Null"]["kms:ViaService"] = "true", "true"
+	return c
 }
 
 // guards returns what guards the runner: the stack's own roles, policies, states, settings and
@@ -149,23 +167,16 @@ func (b *builder) ceiling() []policy.Statement {
 
 		{Sid: "GiveUnderTheBoundary", Deny: true, Actions: makeRoles, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"StringNotEquals": b.underBoundary()["StringEquals"]}},
-		{Sid: "TrimUnderABoundary", Deny: true, Actions: trimRoles, Resources: []string{"*"}, Conditions: map[string]map[string]any{
-			"StringNotLike": b.underAnyBoundary()["StringLike"]}},
-		{Sid: "BoundaryStays", Deny: true, Actions: []string{"iam:DeleteRolePermissionsBoundary"}, Resources: []string{"*"}},
 		{Sid: "RunnerStays", Deny: true, NotActions: useOfGuards, Resources: b.guards()},
 		// RunTask and ListTasks name a cluster, and no resource in it.
 		{Sid: "ClusterStays", Deny: true, Actions: []string{"ecs:*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"ArnLike": {"ecs:cluster": "arn:*:ecs:*:*:cluster/" + b.family()}}},
-		// The ARN of a public parameter of AWS has no account, so the ARN here has one.
-		{Sid: "OthersStay", Deny: true, NotActions: append(append([]string{}, makesNew...), readsConfig...),
-			Resources: append([]string{"arn:*:ssm:*:" + b.account + ":parameter/*"}, othersTypes...), Conditions: b.ofOthers()},
+		{Sid: "OthersStay", Deny: true, NotActions: slices.Concat(makesNew, readsConfig, usesShared), Resources: b.othersTypes(), Conditions: b.notByService()},
 		{Sid: "OthersCopiesStay", Deny: true, NotActions: []string{"ec2:CreateSnapshot*", "rds:CreateDB*Snapshot", "rds:Describe*"}, Resources: copies, Conditions: inAccount},
-		{Sid: "OthersDataStays", Deny: true, Actions: othersData, Resources: []string{"*"}, Conditions: map[string]map[string]any{
-			"StringNotEquals": b.ofOthers()["StringNotEquals"]}},
 		// An overwrite of a parameter cannot have tags, so it needs the tag on the parameter; a new one has it in the request.
 		{Sid: "ParametersStay", Deny: true, Actions: []string{"ssm:PutParameter"},
 			Resources: []string{"*"}, Conditions: map[string]map[string]any{"StringNotEquals": {"aws:RequestTag/" + tagResource: id, "aws:ResourceTag/" + tagResource: id}}},
-		{Sid: "NoFleetCommands", Deny: true, Actions: fleetCommands, Resources: []string{"*"}},
+		{Sid: "Never", Deny: true, Actions: never, Resources: []string{"*"}},
 	}
 }
 

@@ -17,22 +17,43 @@ import (
 type service struct {
 	name  string // in signatures
 	calls func(g *Guard, operation string, r *http.Request, body []byte) ([]Call, error)
-	xml   bool // the service answers in XML, with the names of S3's errors
+	wire  protocol
+}
+
+// protocol is the form of a service's answers.
+type protocol int
+
+const (
+	inJSON   protocol = iota
+	restXML           // S3's, with the names of its errors
+	queryXML          // IAM's
+	ec2XML
+)
+
+// region returns the region in signatures for the service. IAM has one endpoint.
+func (s service) region(own string) string {
+	if s.name == "iam" {
+		return "us-east-1"
+	}
+	return own
 }
 
 // services lists the services by the SDK's names, as in AWS_ENDPOINT_URL_SQS.
 var services = map[string]service{
-	"CLOUDWATCH_LOGS": {"logs", (*Guard).logs, false},
-	"DYNAMODB":        {"dynamodb", (*Guard).dynamodb, false},
-	"ECR":             {"ecr", (*Guard).ecr, false},
-	"ECS":             {"ecs", (*Guard).ecs, false},
-	"EVENTBRIDGE":     {"events", (*Guard).events, false},
-	"KMS":             {"kms", (*Guard).kms, false},
-	"LAMBDA":          {"lambda", (*Guard).lambda, false},
-	"S3":              {"s3", (*Guard).s3, true},
-	"SECRETS_MANAGER": {"secretsmanager", (*Guard).secrets, false},
-	"SQS":             {"sqs", (*Guard).sqs, false},
-	"SSM":             {"ssm", (*Guard).ssm, false},
+	"CLOUDWATCH_LOGS": {"logs", (*Guard).logs, inJSON},
+	"DYNAMODB":        {"dynamodb", (*Guard).dynamodb, inJSON},
+	"ECR":             {"ecr", (*Guard).ecr, inJSON},
+	"EC2":             {"ec2", (*Guard).ec2, ec2XML},
+	"ECS":             {"ecs", (*Guard).ecs, inJSON},
+	"EVENTBRIDGE":     {"events", (*Guard).events, inJSON},
+	"IAM":             {"iam", (*Guard).iam, queryXML},
+	"KMS":             {"kms", (*Guard).kms, inJSON},
+	"LAMBDA":          {"lambda", (*Guard).lambda, inJSON},
+	"S3":              {"s3", (*Guard).s3, restXML},
+	"S3_CONTROL":      {"s3", (*Guard).s3control, restXML},
+	"SECRETS_MANAGER": {"secretsmanager", (*Guard).secrets, inJSON},
+	"SQS":             {"sqs", (*Guard).sqs, inJSON},
+	"SSM":             {"ssm", (*Guard).ssm, inJSON},
 }
 
 // Handler serves a service, by the SDK's name of it: it passes requests that IAM allows to
@@ -47,7 +68,7 @@ func (g *Guard) Handler(name string, next http.Handler) (http.Handler, error) {
 		if err != nil {
 			return // the client is gone
 		}
-		key, code := g.sts.Verify(r, body, s.name, g.Region)
+		key, code := g.sts.Verify(r, body, s.name, s.region(g.Region))
 		if over, _ := get(g, g.expired, key); over && code == "" {
 			code = "ExpiredToken"
 		}
@@ -67,7 +88,7 @@ func (g *Guard) Handler(name string, next http.Handler) (http.Handler, error) {
 			return
 		}
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		if s.xml && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		if name == "S3" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			w = &absences{ResponseWriter: w, g: g, s: s, r: r, key: key}
 		}
 		next.ServeHTTP(w, r)
@@ -111,23 +132,47 @@ func (a *absences) Write(b []byte) (int, error) {
 	return a.ResponseWriter.Write(b)
 }
 
-// jsonCodes and s3Codes name the errors of the services that have other names than STS.
+// jsonCodes, s3Codes and ec2Codes name the errors of the services that have other names than STS.
 var (
 	jsonCodes = map[string]string{"AccessDenied": "AccessDeniedException", "InvalidClientTokenId": "UnrecognizedClientException", "SignatureDoesNotMatch": "InvalidSignatureException",
 		"ExpiredToken": "ExpiredTokenException", "MissingAuthenticationToken": "MissingAuthenticationTokenException", "IncompleteSignature": "IncompleteSignatureException"}
-	s3Codes = map[string]string{"InvalidClientTokenId": "InvalidAccessKeyId", "MissingAuthenticationToken": "AccessDenied", "IncompleteSignature": "AuthorizationHeaderMalformed"}
+	s3Codes  = map[string]string{"InvalidClientTokenId": "InvalidAccessKeyId", "MissingAuthenticationToken": "AccessDenied", "IncompleteSignature": "AuthorizationHeaderMalformed"}
+	ec2Codes = map[string]string{"AccessDenied": "UnauthorizedOperation", "InvalidClientTokenId": "AuthFailure", "SignatureDoesNotMatch": "AuthFailure", "ExpiredToken": "RequestExpired",
+		"MissingAuthenticationToken": "AuthFailure", "IncompleteSignature": "AuthFailure"}
 )
+
+// failure is a service's error in XML.
+type failure struct {
+	XMLName       xml.Name `xml:"Error"`
+	Type          string   `xml:",omitempty"`
+	Code, Message string
+}
 
 // refuse answers with the service's error for a code of STS.
 func (s service) refuse(w http.ResponseWriter, r *http.Request, code, message string) {
-	if s.xml {
+	var answer any
+	switch s.wire {
+	case restXML:
 		if own, ok := s3Codes[code]; ok {
 			code = own
 		}
-		text, err := xml.Marshal(struct {
-			XMLName       xml.Name `xml:"Error"`
-			Code, Message string
-		}{Code: code, Message: message})
+		answer = failure{Code: code, Message: message}
+	case queryXML:
+		answer = struct {
+			XMLName xml.Name `xml:"ErrorResponse"`
+			Error   failure
+		}{Error: failure{Type: "Sender", Code: code, Message: message}}
+	case ec2XML:
+		if own, ok := ec2Codes[code]; ok {
+			code = own
+		}
+		answer = struct {
+			XMLName xml.Name  `xml:"Response"`
+			Errors  []failure `xml:"Errors>Error"`
+		}{Errors: []failure{{Code: code, Message: message}}}
+	}
+	if answer != nil {
+		text, err := xml.Marshal(answer)
 		if err != nil {
 			panic(err) // strings are valid
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -64,7 +65,7 @@ func newCloud(t *testing.T) *cloud {
 	c := &cloud{t: t, now: time.Now(), urls: map[string]string{}}
 	simulator := iamsimulator.Start(t)
 	t.Cleanup(simulator.Stop)
-	c.Guard = iamtest.New(iamtest.Options{Account: account, Region: region, Now: c.time, Simulator: simulator, Report: func(err error) {
+	c.Guard = iamtest.New(iamtest.Options{Account: account, Region: region, Now: c.time, Simulator: simulator, Server: server.Endpoint(t), Report: func(err error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.reports = append(c.reports, err)
@@ -73,7 +74,7 @@ func newCloud(t *testing.T) *cloud {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"SQS", "S3", "KMS", "DYNAMODB", "CLOUDWATCH_LOGS", "ECS"} {
+	for _, name := range []string{"SQS", "S3", "KMS", "DYNAMODB", "CLOUDWATCH_LOGS", "ECS", "EC2", "IAM"} {
 		h, err := c.Handler(name, httputil.NewSingleHostReverseProxy(upstream))
 		if err != nil {
 			t.Fatal(err)
@@ -135,6 +136,9 @@ func (c *cloud) config(service string, k aws.Credentials) aws.Config {
 	cfg := aws.Config{Region: region, RetryMaxAttempts: 1, Credentials: credentials.NewStaticCredentialsProvider(k.AccessKeyID, k.SecretAccessKey, k.SessionToken)}
 	if cfg.BaseEndpoint = aws.String(c.urls[service]); service == "STS" {
 		cfg.BaseEndpoint, cfg.HTTPClient = nil, c.client
+	}
+	if service == "IAM" { // has one endpoint
+		cfg.Region = "us-east-1"
 	}
 	return cfg
 }
@@ -379,6 +383,74 @@ func TestEndedSessionIsRefused(t *testing.T) {
 		if err := c.receive(keys[i], "renewed"); code(err) != want {
 			t.Errorf("session %d of 2 after the end of the first: %v, want %q", i+1, err, want)
 		}
+	}
+}
+
+// IAM compares the tags that a queue has in the server, and the path and the boundary of a role. A
+// request that makes a queue has its tags in the request. Each service answers with its own error.
+func TestTagsAndBoundaryOfTheResourceDecide(t *testing.T) {
+	c := newCloud(t)
+	const tag, boundary = "aws:ResourceTag/owner", "arn:aws:iam::" + account + ":policy/limits"
+	onlyOwn := map[string]any{"Effect": "Deny", "NotAction": []any{"sqs:CreateQueue"}, "Resource": queues + "*", "Condition": map[string]any{"StringNotEquals": map[string]any{tag: "me"}}}
+	limited := map[string]any{"Effect": "Allow", "Action": []any{"iam:CreateRole", "iam:AttachRolePolicy"}, "Resource": "arn:aws:iam::" + account + ":role/apps/*", "Condition": map[string]any{"StringEquals": map[string]any{"iam:PermissionsBoundary": boundary}}}
+	k := c.with("owner", allow([]any{"sqs:*"}, "*"), iamtest.Policy{"Version": "2012-10-17", "Statement": []any{onlyOwn, limited}})
+	admin := c.with("admin", allow([]any{"*"}, "*"))
+	queue := func(k aws.Credentials, name, owner string) error {
+		_, err := sqs.NewFromConfig(c.config("SQS", k)).CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name, Tags: map[string]string{"owner": owner}})
+		return err
+	}
+	role := func(k aws.Credentials, name, path, boundary string) error {
+		in := &iam.CreateRoleInput{RoleName: &name, Path: &path, AssumeRolePolicyDocument: aws.String("{}")}
+		if boundary != "" {
+			in.PermissionsBoundary = &boundary
+		}
+		_, err := iam.NewFromConfig(c.config("IAM", k)).CreateRole(t.Context(), in)
+		return err
+	}
+	attach := func(name string) error {
+		_, err := iam.NewFromConfig(c.config("IAM", k)).AttachRolePolicy(t.Context(), &iam.AttachRolePolicyInput{RoleName: &name, PolicyArn: aws.String("arn:aws:iam::aws:policy/AdministratorAccess")})
+		return err
+	}
+	for _, r := range []struct {
+		what string
+		err  error
+		want string
+	}{
+		{"make a queue with the tag", queue(k, "tagged", "me"), ""},
+		{"make a queue with another tag", queue(k, "mistagged", "you"), "AccessDeniedException"},
+		{"another makes a queue", queue(admin, "others", "you"), ""},
+		{"poll the own queue", c.receive(k, "tagged"), ""},
+		{"poll another's queue", c.receive(k, "others"), "AccessDeniedException"},
+		{"make a role under the boundary", role(k, "limited", "/apps/", boundary), ""},
+		{"make a role without the boundary", role(k, "unlimited", "/apps/", ""), "AccessDenied"},
+		{"make a role on another path", role(k, "elsewhere", "/", boundary), "AccessDenied"},
+		{"another makes a role on the path", role(admin, "others", "/apps/", ""), ""},
+		{"another makes a role with the boundary", role(admin, "root", "/", boundary), ""},
+		{"give the own role permissions", attach("limited"), ""},
+		{"give a role without the boundary permissions", attach("others"), "AccessDenied"},
+		{"give a role on another path permissions", attach("root"), "AccessDenied"},
+	} {
+		if code(r.err) != r.want {
+			t.Errorf("%s: %v, want %q", r.what, r.err, r.want)
+		}
+	}
+	// There is no client of EC2 here.
+	const body = "Action=DeleteSecurityGroup&Version=2016-11-15&GroupId=sg-1"
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.urls["EC2"]+"/", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := sha256.Sum256([]byte(body))
+	if err := v4.NewSigner().SignHTTP(t.Context(), k, req, hex.EncodeToString(hash[:]), "ec2", region, c.time()); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusForbidden || !strings.HasPrefix(string(text), "<Response><Errors><Error><Code>UnauthorizedOperation</Code>") {
+		t.Errorf("EC2 answers %s: %s, %v; want UnauthorizedOperation", res.Status, text, err)
 	}
 }
 

@@ -44,6 +44,9 @@ type Options struct {
 	Account, Region string
 	Now             func() time.Time
 	Simulator       *iamsimulator.Simulator
+	// Server is the URL of the server that has the account's resources. The Guard asks it for the
+	// tags of a resource and for the boundary of a role, when a policy compares them.
+	Server string
 	// Report gets each refusal that is no wrong signature: a *Denied, or the reason why the
 	// permissions of a request could not be derived. Called concurrently.
 	Report func(error)
@@ -173,6 +176,9 @@ func (g *Guard) Assumed() []Assumption {
 type Call struct {
 	Action, Resource string
 	Context          map[string]any // condition keys of the request
+	// Existing: IAM compares the tags that the resource has before the request. Without it
+	// aws:ResourceTag is absent, so a denial of what lacks a tag holds.
+	Existing bool
 }
 
 // Denied reports a call that IAM denies.
@@ -218,6 +224,19 @@ func (g *Guard) Uses(role, action string) int {
 	return g.allowed[use{role, action}]
 }
 
+// Actions returns how often sessions of the role, an ARN, used each action that IAM allowed.
+func (g *Guard) Actions(role string) map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := map[string]int{}
+	for u, n := range g.allowed {
+		if u.role == role {
+			out[u.action] = n
+		}
+	}
+	return out
+}
+
 // decide asks the simulator, once for each question. A question has only the condition keys
 // that a policy names, because no other key changes the answer.
 func (g *Guard) decide(s session, c Call) (bool, error) {
@@ -234,6 +253,15 @@ func (g *Guard) decide(s session, c Call) (bool, error) {
 	}
 	for k, v := range s.tags {
 		context["aws:PrincipalTag/"+k] = v
+	}
+	if c.Existing && strings.Contains(named, "aws:resourcetag/") {
+		tags, err := g.Tags(c.Resource)
+		if err != nil {
+			return false, fmt.Errorf("%s on %s: %w", c.Action, c.Resource, err)
+		}
+		for k, v := range tags {
+			context["aws:ResourceTag/"+k] = v
+		}
 	}
 	maps.DeleteFunc(context, func(key string, _ any) bool { return !strings.Contains(named, strings.ToLower(key)) })
 	for key, v := range context {

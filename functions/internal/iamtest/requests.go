@@ -1,8 +1,10 @@
 package iamtest
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -26,25 +28,37 @@ func (g *Guard) named(service, kind, name string) string {
 	return g.arn(service, kind+strings.TrimPrefix(name, "/"))
 }
 
-// withTags adds the condition keys of the tags in a request, and the call of the permission to
-// tag.
+// requested returns the condition keys of the tags in a request, added to context.
+func requested(context map[string]any, tags map[string]string) map[string]any {
+	out := maps.Clone(context)
+	if len(tags) == 0 {
+		return out
+	}
+	if out == nil {
+		out = map[string]any{}
+	}
+	var keys []any
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		out["aws:RequestTag/"+k], keys = tags[k], append(keys, k)
+	}
+	out["aws:TagKeys"] = keys
+	return out
+}
+
+// withTags adds the condition keys of the tags in a request that makes a resource, and the call
+// of the permission to tag. IAM compares the tags of the request there as those of the resource.
 func withTags(calls []Call, action string, tags map[string]string) []Call {
 	if len(tags) == 0 {
 		return calls
 	}
 	for i, c := range calls {
-		context := map[string]any{}
-		for k, v := range c.Context {
-			context[k] = v
-		}
-		var keys []any
-		for k, v := range tags {
-			context["aws:RequestTag/"+k], keys = v, append(keys, k)
-		}
-		context["aws:TagKeys"] = keys
-		calls[i].Context = context
+		calls[i].Context = requested(c.Context, tags)
 	}
-	return append(calls, Call{Action: action, Resource: calls[0].Resource, Context: calls[0].Context})
+	context := maps.Clone(calls[0].Context)
+	for k, v := range tags {
+		context["aws:ResourceTag/"+k] = v
+	}
+	return append(calls, Call{Action: action, Resource: calls[0].Resource, Context: context})
 }
 
 // pairs returns tags that a request has as a list.
@@ -68,29 +82,35 @@ func (g *Guard) sqs(operation string, _ *http.Request, body []byte) ([]Call, err
 	if name == "" {
 		name = in.QueueName
 	}
-	if name == "" {
-		return nil, unknown("%s names no queue", operation)
+	if name == "" || strings.HasSuffix(operation, "agQueue") {
+		return nil, unknown("%s names no queue, or only tags one", operation)
 	}
-	calls := []Call{{Action: "sqs:" + strings.TrimSuffix(operation, "Batch"), Resource: g.arn("sqs", name)}}
+	calls := []Call{{Action: "sqs:" + strings.TrimSuffix(operation, "Batch"), Resource: g.arn("sqs", name), Existing: operation != "CreateQueue"}}
 	return withTags(calls, "sqs:TagQueue", in.Tags), nil
 }
 
 func (g *Guard) logs(operation string, _ *http.Request, body []byte) ([]Call, error) {
 	var in struct {
-		LogGroupName, LogStreamName, RoleArn, KmsKeyId string
-		Tags                                           map[string]string
+		LogGroupName, LogStreamName, RoleArn, KmsKeyId, ResourceArn string
+		Tags                                                        map[string]string
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, unknown("%w", err)
 	}
+	switch operation {
+	case "DescribeLogGroups": // has no resource
+		return []Call{{Action: "logs:DescribeLogGroups", Resource: "*"}}, nil
+	case "ListTagsForResource":
+		return []Call{{Action: "logs:ListTagsForResource", Resource: strings.TrimSuffix(in.ResourceArn, ":*"), Existing: true}}, nil
+	}
 	if in.LogGroupName == "" || in.RoleArn != "" || in.KmsKeyId != "" {
 		return nil, unknown("%s names no log group, or a role or a key", operation)
 	}
-	resource := "log-group:" + in.LogGroupName
+	resource, existing := "log-group:"+in.LogGroupName, operation != "CreateLogGroup"
 	if in.LogStreamName != "" {
-		resource += ":log-stream:" + in.LogStreamName
+		resource, existing = resource+":log-stream:"+in.LogStreamName, false // a stream has no tags
 	}
-	return withTags([]Call{{Action: "logs:" + operation, Resource: g.arn("logs", resource)}}, "logs:TagResource", in.Tags), nil
+	return withTags([]Call{{Action: "logs:" + operation, Resource: g.arn("logs", resource), Existing: existing}}, "logs:TagResource", in.Tags), nil
 }
 
 // uuidLength is the length of a key's id.
@@ -247,47 +267,82 @@ func (g *Guard) RegistryCalls(r *http.Request) ([]Call, error) {
 
 func (g *Guard) ecs(operation string, _ *http.Request, body []byte) ([]Call, error) {
 	var in struct {
-		Cluster, TaskDefinition, Task, PropagateTags string
-		Tasks                                        []string
-		Overrides                                    struct{ TaskRoleArn, ExecutionRoleArn string }
-		Tags                                         []struct{ Key, Value string }
+		Cluster, ClusterName, Service, ServiceName, Family, TaskDefinition, Task, PropagateTags, ResourceArn string
+		TaskRoleArn, ExecutionRoleArn                                                                        string
+		Clusters, Services, Tasks                                                                            []string
+		Overrides                                                                                            struct{ TaskRoleArn, ExecutionRoleArn string }
+		Tags                                                                                                 []struct{ Key, Value string }
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, unknown("%w", err)
 	}
-	if in.Cluster == "" || in.PropagateTags != "" && in.PropagateTags != "NONE" {
+	if in.Cluster == "" && strings.Contains(operation, "Task") && !strings.HasSuffix(operation, "TaskDefinition") || operation == "RunTask" && in.PropagateTags != "" && in.PropagateTags != "NONE" {
 		return nil, unknown("%s names no cluster, or copies tags", operation)
 	}
 	cluster := g.named("ecs", "cluster/", in.Cluster)
 	name := cluster[strings.LastIndex(cluster, "/")+1:]
 	context := map[string]any{"ecs:cluster": cluster}
-	switch operation {
-	case "RunTask":
-		calls := []Call{{Action: "ecs:RunTask", Resource: g.named("ecs", "task-definition/", in.TaskDefinition), Context: context}}
-		for _, role := range []string{in.Overrides.TaskRoleArn, in.Overrides.ExecutionRoleArn} {
+	pass := func(calls []Call, roles ...string) []Call {
+		for _, role := range roles {
 			if role != "" {
 				calls = append(calls, Call{Action: "iam:PassRole", Resource: role, Context: map[string]any{"iam:PassedToService": "ecs-tasks.amazonaws.com"}})
 			}
 		}
-		if len(in.Tags) > 0 {
-			// The tags are those of the task, whose id ECS chooses later.
-			tagged := withTags([]Call{{Action: "ecs:TagResource", Resource: g.arn("ecs", "task/"+name+"/*"), Context: map[string]any{"ecs:CreateAction": "RunTask"}}}, "ecs:TagResource", pairs(in.Tags))
-			calls = append(calls, tagged[0])
+		return calls
+	}
+	// tag adds the call of the permission to tag what the request makes. ECS compares the tags of
+	// the request as aws:RequestTag only.
+	tag := func(calls []Call, resource string) []Call {
+		if len(in.Tags) == 0 {
+			return calls
 		}
-		return calls, nil
+		return append(calls, Call{Action: "ecs:TagResource", Resource: resource, Context: requested(map[string]any{"ecs:CreateAction": operation}, pairs(in.Tags))})
+	}
+	on := func(resources []string, kind string, context map[string]any) (calls []Call) {
+		for _, r := range resources {
+			calls = append(calls, Call{Action: "ecs:" + operation, Resource: g.named("ecs", kind, r), Context: context, Existing: true})
+		}
+		return calls
+	}
+	switch operation {
+	case "RunTask":
+		calls := pass([]Call{{Action: "ecs:RunTask", Resource: g.named("ecs", "task-definition/", in.TaskDefinition), Context: context}}, in.Overrides.TaskRoleArn, in.Overrides.ExecutionRoleArn)
+		return tag(calls, g.arn("ecs", "task/"+name+"/*")), nil // ECS chooses the task's id later
 	case "StopTask":
-		in.Tasks = []string{in.Task}
+		return on([]string{in.Task}, "task/"+name+"/", context), nil
 	case "DescribeTasks":
+		return on(in.Tasks, "task/"+name+"/", context), nil
 	case "ListTasks": // has no resource for tasks on Fargate
 		return []Call{{Action: "ecs:ListTasks", Resource: "*", Context: context}}, nil
-	default:
-		return nil, unknown("%s", operation)
+	case "CreateCluster":
+		resource := g.arn("ecs", "cluster/"+in.ClusterName)
+		return tag([]Call{{Action: "ecs:CreateCluster", Resource: resource, Context: requested(nil, pairs(in.Tags))}}, resource), nil
+	case "DescribeClusters":
+		return on(in.Clusters, "cluster/", nil), nil
+	case "DeleteCluster", "PutClusterCapacityProviders", "UpdateCluster", "UpdateClusterSettings":
+		return on([]string{in.Cluster}, "cluster/", nil), nil
+	case "RegisterTaskDefinition":
+		if in.Family == "" {
+			break
+		}
+		resource := g.arn("ecs", "task-definition/"+in.Family+":*") // ECS chooses the revision
+		calls := pass([]Call{{Action: "ecs:RegisterTaskDefinition", Resource: resource, Context: requested(nil, pairs(in.Tags))}}, in.TaskRoleArn, in.ExecutionRoleArn)
+		return tag(calls, resource), nil
+	case "DescribeTaskDefinition", "DeregisterTaskDefinition": // have no resource
+		return []Call{{Action: "ecs:" + operation, Resource: "*"}}, nil
+	case "CreateService":
+		resource := g.arn("ecs", "service/"+name+"/"+in.ServiceName)
+		return tag([]Call{{Action: "ecs:CreateService", Resource: resource, Context: requested(context, pairs(in.Tags))}}, resource), nil
+	case "UpdateService", "DeleteService":
+		return on([]string{in.Service}, "service/"+name+"/", context), nil
+	case "DescribeServices":
+		return on(in.Services, "service/"+name+"/", context), nil
+	case "ListTagsForResource":
+		return on([]string{in.ResourceArn}, "", nil), nil
+	case "TagResource":
+		return on([]string{in.ResourceArn}, "", requested(nil, pairs(in.Tags))), nil
 	}
-	var calls []Call
-	for _, task := range in.Tasks {
-		calls = append(calls, Call{Action: "ecs:" + operation, Resource: g.named("ecs", "task/"+name+"/", task), Context: context})
-	}
-	return calls, nil
+	return nil, unknown("%s", operation)
 }
 
 // item is an item or a key of DynamoDB.
@@ -403,8 +458,13 @@ func (g *Guard) object(r *http.Request) (bucket, key string) {
 
 func (g *Guard) s3(_ string, r *http.Request, body []byte) ([]Call, error) {
 	bucket, key := g.object(r)
+	if key == "" {
+		if call, ok := onBucket(bucket, r, body); ok {
+			return call, nil
+		}
+	}
 	encryption, ok := get(g, g.buckets, bucket)
-	if !ok {
+	if !ok && key != "" { // the permissions for an object depend on the bucket's key
 		return nil, unknown("the bucket %q", bucket)
 	}
 	if own := r.Header.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"); own != "" {
@@ -474,6 +534,59 @@ func (g *Guard) s3(_ string, r *http.Request, body []byte) ([]Call, error) {
 	default:
 		return nil, unknown("%s", c)
 	}
+}
+
+// settings has the part of an action's name for a setting of a bucket, by the name in the query.
+var settings = map[string]string{
+	"accelerate": "AccelerateConfiguration", "acl": "BucketAcl", "cors": "BucketCORS", "encryption": "EncryptionConfiguration", "lifecycle": "LifecycleConfiguration", "logging": "BucketLogging",
+	"object-lock": "BucketObjectLockConfiguration", "ownershipControls": "BucketOwnershipControls", "policy": "BucketPolicy", "publicAccessBlock": "BucketPublicAccessBlock",
+	"replication": "ReplicationConfiguration", "requestPayment": "BucketRequestPayment", "tagging": "BucketTagging", "versioning": "BucketVersioning", "website": "BucketWebsite",
+}
+
+// onBucket returns the calls of a request that makes or removes a bucket, or that reads or changes
+// one of its settings; false: it is another request. A bucket has no tags for IAM unless its owner
+// lets IAM compare them.
+func onBucket(bucket string, r *http.Request, body []byte) ([]Call, bool) {
+	resource, query := "arn:aws:s3:::"+bucket, r.URL.Query()
+	query.Del("x-id")
+	if len(query) == 0 && r.Method == http.MethodDelete {
+		return []Call{{Action: "s3:DeleteBucket", Resource: resource}}, true
+	}
+	if len(query) == 0 && r.Method == http.MethodPut {
+		var in struct {
+			Tags []struct{ Key, Value string } `xml:"Tags>Tag"`
+		}
+		acl := r.Header.Get("X-Amz-Acl")
+		if err := xml.Unmarshal(body, &in); err != nil && len(body) > 0 || acl != "" && acl != "private" { // other rights need s3:PutBucketAcl
+			return nil, false
+		}
+		calls := []Call{{Action: "s3:CreateBucket", Resource: resource, Context: requested(nil, pairs(in.Tags))}}
+		if len(in.Tags) > 0 {
+			calls = append(calls, Call{Action: "s3:TagResource", Resource: resource, Context: calls[0].Context})
+		}
+		return calls, true
+	}
+	for name, setting := range settings {
+		verb := map[string]string{http.MethodGet: "Get", http.MethodPut: "Put", http.MethodDelete: "Put"}[r.Method]
+		if r.Method == http.MethodDelete && name == "policy" || r.Method == http.MethodDelete && name == "website" {
+			verb = "Delete"
+		}
+		// A key of the bucket would change the permissions that its objects need.
+		if !query.Has(name) || len(query) > 1 || verb == "" || verb == "Put" && bytes.Contains(body, []byte("KMSMasterKeyID")) {
+			continue
+		}
+		return []Call{{Action: "s3:" + verb + setting, Resource: resource}}, true
+	}
+	return nil, false
+}
+
+// s3control knows only the tags of a bucket, whose ARN the path names.
+func (g *Guard) s3control(_ string, r *http.Request, _ []byte) ([]Call, error) {
+	arn, ok := strings.CutPrefix(r.URL.Path, "/v20180820/tags/")
+	if r.Method != http.MethodGet || !ok || !strings.HasPrefix(arn, "arn:aws:s3:::") {
+		return nil, unknown("%s %s", r.Method, r.URL.Path)
+	}
+	return []Call{{Action: "s3:ListTagsForResource", Resource: arn}}, nil
 }
 
 // encrypted adds the call for the key of a bucket's objects.

@@ -55,6 +55,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/plane", "TestApplyAcrossARestoreIsRefused"},
 			testName{"functions/internal/plane", "TestLostRegionIsRecoveredInTheSpareRegion"},
 			testName{"functions/internal/awstest", "TestAppDeploysThroughTheStacks"},
+			testName{"functions/internal/awstest", "TestAWSServiceDeploysThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestBuildRunnerRunsBesideControlPlane"},
 			testName{"functions/internal/awstest", "TestOneCommandDeploysTheAccount"})
 	}

@@ -78,6 +78,7 @@ type account struct {
 	functions map[string]*function
 	registry  *registry
 	buckets   []string
+	managed   map[string]iamtest.Policy // AWS's own policies, by ARN; one that is not here permits nothing
 }
 
 // function is a function of the stack with its execution environments.
@@ -128,7 +129,7 @@ func deploy(t testing.TB, tmpl template) *account {
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other, "SSM": other,
 		"KMS": kmstest.Start(t, other, map[string]ed25519.PrivateKey{signing: key, signing + "-spare": spare})}
-	a.guard, a.refused = newGuard(t)
+	a.guard, a.refused = newGuard(t, other)
 	a.registry = newRegistry(t, other, a.guard)
 	ecr := httptest.NewServer(http.HandlerFunc(a.registry.api))
 	t.Cleanup(ecr.Close)

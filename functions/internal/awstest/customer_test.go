@@ -47,7 +47,7 @@ func (w *world) installStackWith(install string, chosen map[string]string, envir
 // tasks need.
 func (a *account) makeStack(install string, given map[string]string) *account {
 	a.t.Helper()
-	inner := &account{id: a.id + "-" + install, endpoints: a.endpoints, guard: a.guard, refused: a.refused,
+	inner := &account{id: a.id + "-" + install, endpoints: a.endpoints, guard: a.guard, refused: a.refused, managed: a.managed,
 		resolver: &resolver{t: a.t, tmpl: readTemplate(a.t, runnerTemplate), made: map[string]made{}, given: given}}
 	for name := range inner.tmpl.Parameters {
 		if _, ok := given[name]; !ok && inner.tmpl.Parameters[name].Default == nil {

@@ -20,12 +20,12 @@ type refusals struct {
 	denied  []*iamtest.Denied // since the attack began
 }
 
-func newGuard(t testing.TB) (*iamtest.Guard, *refusals) {
+func newGuard(t testing.TB, server string) (*iamtest.Guard, *refusals) {
 	t.Helper()
 	simulator := iamsimulator.Start(t)
 	t.Cleanup(simulator.Stop)
 	r := &refusals{}
-	return iamtest.New(iamtest.Options{Account: accountID, Region: region, Now: time.Now, Simulator: simulator, Report: func(err error) { r.add(t, err) }}), r
+	return iamtest.New(iamtest.Options{Account: accountID, Region: region, Now: time.Now, Simulator: simulator, Server: server, Report: func(err error) { r.add(t, err) }}), r
 }
 
 func (r *refusals) add(t testing.TB, err error) {
@@ -39,8 +39,8 @@ func (r *refusals) add(t testing.TB, err error) {
 }
 
 // addPolicies gives the guard the roles and the policies of a template, with the values of
-// the created resources. Policies of AWS count as empty, so each permission that the story
-// needs must be in the template.
+// the created resources. Policies of AWS count as empty unless the account has their text, so
+// each permission that the story needs must be in the template.
 func (a *account) addPolicies(r *resolver) {
 	a.t.Helper()
 	each := func(kind string, do func(id string, p map[string]any)) {
@@ -69,6 +69,8 @@ func (a *account) addPolicies(r *resolver) {
 		}
 		for _, arn := range a.list(r, p["ManagedPolicyArns"]) {
 			if own, ok := managed[arn]; ok {
+				role.Policies = append(role.Policies, own)
+			} else if own, ok := a.managed[arn]; ok {
 				role.Policies = append(role.Policies, own)
 			} else if !strings.HasPrefix(arn, "arn:aws:iam::aws:policy/") {
 				a.t.Fatalf("the policy %s of %s is not in the template", arn, id)

@@ -103,7 +103,7 @@ func (w *world) checkDirect(c *customer, deployment string) {
 	}
 	inWarm := map[string]int{} // jobs that ran in a task that was started ahead, by the task's role
 	for _, j := range w.jobs(deployment) {
-		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole"}[j.Operation]
+		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole", "plan-destroy": "ReadOnlyRole", "destroy": "DeprovisionRole"}[j.Operation]
 		if sessions := w.sessionsOf(c.attribute(role, "Arn")); !slices.Contains(sessions, j.ID) {
 			w.t.Errorf("job %s (%s) has not assumed the %s; its sessions: %s", j.ID, j.Operation, role, sessions)
 		}

@@ -419,7 +419,7 @@ func (a *account) makeGates() map[string]*gate {
 				f = do(r, body)
 			}
 			proxy := proxy
-			if service == "SQS" && a.isForStackQueue(body) {
+			if service == "SQS" && a.isInMoto(body) {
 				proxy = stack
 			}
 			switch f {
@@ -448,12 +448,18 @@ func (a *account) makeGates() map[string]*gate {
 	return all
 }
 
-// isForStackQueue reports whether a request to SQS is for a queue of the stack. These
-// queues and the bus that sends to them are in moto. The queues' URLs begin with
-// moto's URL.
-func (a *account) isForStackQueue(request []byte) bool {
-	var in struct{ QueueUrl string }
-	return json.Unmarshal(request, &in) == nil && strings.HasPrefix(in.QueueUrl, a.moto+"/")
+// runnerQueues is the prefix of the names of the runners' queues.
+const runnerQueues = "fairlead-test-"
+
+// isInMoto reports whether a request to SQS is for a queue in moto: a queue of the stack, like
+// the bus that sends to it, whose URL begins with moto's, or a queue of an app.
+func (a *account) isInMoto(request []byte) bool {
+	var in struct{ QueueUrl, QueueName string }
+	if json.Unmarshal(request, &in) != nil {
+		return false
+	}
+	name := in.QueueName + in.QueueUrl[strings.LastIndex(in.QueueUrl, "/")+1:]
+	return strings.HasPrefix(in.QueueUrl, a.moto+"/") || !strings.HasPrefix(name, runnerQueues)
 }
 
 // refuse answers as the service does when it throttles.

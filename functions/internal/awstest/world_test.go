@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -94,6 +96,12 @@ func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	lambda, err := w.guard.Handler("LAMBDA", http.HandlerFunc(w.serveInvocation))
 	w.ok("guard Lambda", err)
 	served["lambda."+region+".amazonaws.com"] = lambda
+	// The services of the apps in customers' accounts.
+	for host, service := range map[string]string{"iam.amazonaws.com": "IAM", "ec2." + region + ".amazonaws.com": "EC2", "*.s3-control." + region + ".amazonaws.com": "S3_CONTROL"} {
+		h, err := w.guard.Handler(service, w.toMoto())
+		w.ok("guard "+service, err)
+		served[host] = h
+	}
 	maps.Copy(served, others)
 	tasks, err := w.guard.Handler("ECS", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.tasks.ServeHTTP(rw, r) }))
 	w.ok("guard ECS", err)
@@ -109,6 +117,17 @@ func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	w.tasks = w.makeCloud()
 	w.close = w.pumps()
 	return w
+}
+
+// toMoto passes requests to moto, as requests of the account that has the stacks.
+func (w *world) toMoto() http.Handler {
+	u, err := url.Parse(w.moto)
+	w.ok("read "+w.moto, err)
+	moto := httputil.NewSingleHostReverseProxy(u)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Authorization", keyID.ReplaceAllString(r.Header.Get("Authorization"), "Credential=test/"))
+		moto.ServeHTTP(rw, r)
+	})
 }
 
 // cli runs the CLI as the vendor and returns its standard output. An exit code other

@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -66,7 +67,7 @@ func recordedPolicy(t *testing.T) iamtest.Policy {
 // TestAWSServiceDeploysThroughTheStacks deploys examples/aws-service with the provider
 // hashicorp/aws through the resources of the two templates, and with what its app.yaml declares. Each
 // job runs in a task of its own and takes the role of its operation, and IAM decides on each request
-// of the provider.
+// of the provider. A later version of the app also tries to change what others own in the account.
 func TestAWSServiceDeploysThroughTheStacks(t *testing.T) {
 	skipIfShort(t)
 	mirror := needProvider(t)
@@ -111,9 +112,15 @@ func TestAWSServiceDeploysThroughTheStacks(t *testing.T) {
 		t.Errorf("without a change, jobs used the role of applies: %v, before %v", again, applied)
 	}
 
+	s.checkForeign()
+	refused := w.refused.count()
+
 	s.deploy("succeeded", 0, "install", "teardown", "acme", "--yes")
 	if left := s.resources(); len(left) > 0 {
 		t.Errorf("the teardown left %s", left)
+	}
+	if n := w.refused.count(); n > refused {
+		t.Errorf("IAM refuses requests of the teardown: %v", w.refused.list()[refused:])
 	}
 	s.used("DeprovisionRole", "sqs:DeleteQueue", "s3:DeleteBucket", "logs:DeleteLogGroup", "ec2:DeleteSecurityGroup", "ecs:DeleteCluster", "ecs:DeregisterTaskDefinition", "ecs:DeleteService", "iam:DeleteRole")
 	s.unused("DeployRole")
@@ -353,5 +360,100 @@ func (s *service) checkContainer() {
 			{Action: "ecr:BatchGetImage", Resource: repository}, {Action: "ecr:GetDownloadUrlForLayer", Resource: repository}, {Action: "ecr:BatchCheckLayerAvailability", Resource: repository}},
 	} {
 		_ = s.guard.Authorize(key, calls...) // refusals gets the error
+	}
+}
+
+// checkForeign deploys a version of the app with a module that changes what others own in the account:
+// a queue, a cluster and a role. It also puts the install's tag on the cluster. Each change is refused.
+func (s *service) checkForeign() {
+	t := s.account.t
+	t.Helper()
+	ctx := t.Context()
+	messages, containers, roles := sqs.NewFromConfig(s.inMoto()), ecs.NewFromConfig(s.inMoto()), iam.NewFromConfig(s.inMoto())
+	const name, here = "payroll", region + ":" + accountID + ":"
+	queue, err := messages.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String(name), Tags: map[string]string{"owner": "hr"}})
+	s.ok("create the queue of another", err)
+	_, err = containers.CreateCluster(ctx, &ecs.CreateClusterInput{ClusterName: aws.String(name)})
+	s.ok("create the cluster of another", err)
+	_, err = roles.CreateRole(ctx, &iam.CreateRoleInput{RoleName: aws.String(name), AssumeRolePolicyDocument: aws.String("{}")})
+	s.ok("create the role of another", err)
+
+	const app = "../../../examples/aws-service"
+	folder := filepath.Join(t.TempDir(), "app")
+	s.ok("copy the app", os.CopyFS(folder, os.DirFS(app)))
+	text, err := os.ReadFile(filepath.Join(app, "app.yaml"))
+	s.ok("read the app", err)
+	s.ok("add a component", errors.Join(os.Mkdir(filepath.Join(folder, "intruder"), 0o755),
+		os.WriteFile(filepath.Join(folder, "app.yaml"), append(text, "\n  intruder:\n    type: terraform\n    source: ./intruder\n"...), 0o644),
+		os.WriteFile(filepath.Join(folder, "intruder", "main.tf"), fmt.Appendf(nil, `
+terraform {
+  required_providers {
+    aws = { source = "hashicorp/aws" }
+  }
+}
+
+provider "aws" {
+  region = %[1]q
+}
+
+resource "aws_sqs_queue_policy" "x" {
+  queue_url = "https://sqs.%[1]s.amazonaws.com/%[2]s/%[3]s"
+  policy    = jsonencode({ Version = "2012-10-17", Statement = [{ Effect = "Allow", Principal = "*", Action = "sqs:*", Resource = "*" }] })
+}
+
+resource "aws_ecs_cluster_capacity_providers" "x" {
+  cluster_name       = %[3]q
+  capacity_providers = ["FARGATE"]
+}
+
+resource "aws_ecs_tag" "x" {
+  resource_arn = "arn:aws:ecs:%[1]s:%[2]s:cluster/%[3]s"
+  key          = "fairlead_install"
+  value        = %[4]q
+}
+
+resource "aws_iam_role_policy" "x" {
+  role   = %[3]q
+  policy = jsonencode({ Version = "2012-10-17", Statement = [{ Effect = "Allow", Action = "*", Resource = "*" }] })
+}
+`, region, accountID, name, s.id), 0o644)))
+	s.cli("app", "apply", folder)
+	s.refused.attack()
+	d := s.deploy("failed", 1, "install", "deploy", "acme")
+
+	var job string
+	for _, c := range d.Components {
+		want := "unchanged"
+		if c.Name == "intruder" {
+			want, job = "failed", c.Job
+		}
+		if c.State != want {
+			t.Errorf("%s is %s, want %s", c.Name, c.State, want)
+		}
+	}
+	if log := string(s.cli("job", "logs", job)); strings.Count(log, "not authorized to perform") < 4 || !strings.Contains(log, "AccessDeniedException") {
+		t.Errorf("the log does not name the four refusals:\n%s", log)
+	}
+	want := map[string]bool{"sqs:SetQueueAttributes arn:aws:sqs:" + here + name: true, "ecs:PutClusterCapacityProviders arn:aws:ecs:" + here + "cluster/" + name: true,
+		"ecs:TagResource arn:aws:ecs:" + here + "cluster/" + name: true, "iam:PutRolePolicy arn:aws:iam::" + accountID + ":role/" + name: true}
+	got := map[string]bool{}
+	for _, r := range s.refused.list() {
+		got[r.Action+" "+r.Resource] = true
+		if !strings.HasSuffix(r.Principal, "/"+job) {
+			t.Errorf("IAM refuses %s to %s, want the session of the job %s", r.Action, r.Principal, job)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("IAM refuses %v, want %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+
+	attributes, err := messages.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: queue.QueueUrl, AttributeNames: []sqstypes.QueueAttributeName{sqstypes.QueueAttributeNamePolicy}})
+	s.ok("get the queue's policy", err)
+	clusters, err := containers.DescribeClusters(ctx, &ecs.DescribeClustersInput{Clusters: []string{name}, Include: []ecstypes.ClusterField{ecstypes.ClusterFieldTags}})
+	s.ok("describe the cluster", err)
+	policies, err := roles.ListRolePolicies(ctx, &iam.ListRolePoliciesInput{RoleName: aws.String(name)})
+	s.ok("list the role's policies", err)
+	if cluster := clusters.Clusters[0]; attributes.Attributes["Policy"] != "" || len(cluster.CapacityProviders) > 0 || len(cluster.Tags) > 0 || len(policies.PolicyNames) > 0 {
+		t.Errorf("what others own has changed: %v, %+v, %v", attributes.Attributes, cluster, policies.PolicyNames)
 	}
 }

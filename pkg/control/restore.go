@@ -19,7 +19,7 @@ type Restored struct {
 	Generation  int64 // of the table, now
 	Queues      int   // of runners, which exist now; 0 if the driver makes them at their first use
 	Installs    int   // all installs of the org
-	Components  int   // components whose next plan must show what exists
+	Components  int   // components that exist in the backup, and are unknown now
 	Deployments int   // deployments that were not finished in the backup, and are canceled now
 	Blobs       int   // blobs that were deleted after the backup, and exist again
 	// Lost has the components whose state or values are in a blob of which no bytes are left, as install/component.
@@ -60,8 +60,10 @@ func (c *Control) OpenTable(ctx context.Context, name string) (generation int64,
 //   - It raises the generation, so that every session, launch token and lease from before
 //     the restore is refused. The caller makes its Minter after AfterRestore.
 //   - It cancels unfinished deployments: a plan of the backup can be outdated or applied.
-//   - It marks each component that may exist as unknown, so that its next plan decides.
-//     Auto-approval does not cover changes of that plan.
+//   - It marks each component that exists in the backup as unknown, so that its next plan
+//     decides. Auto-approval does not cover changes of that plan. The same is true for the
+//     first plan of a component that does not exist in the backup: jobs after it may have
+//     made the component.
 //   - It makes the blobs exist again that the table names and that were deleted after the backup, if the
 //     blob store keeps deleted ones.
 //   - It makes the queue of each runner and the place of each install's logs, unless they
@@ -169,10 +171,24 @@ func (c *Control) revive(ctx context.Context, inst store.Install, out *Restored)
 	return nil
 }
 
-// doubt marks each component of the install that may exist as unknown. It returns their
-// number. Each component has its own commit, because an install has more components than
+// doubt marks the install and each of its components as restored, so that a person approves
+// the next plan of each. Components that exist become unknown; doubt returns their number. A
+// component without a record, which an app version after the backup may have, has the mark of
+// the install. Each component has its own commit, because an install has more components than
 // one commit may change.
 func (c *Control) doubt(ctx context.Context, inst store.Install) (int, error) {
+	err := c.Transact(ctx, "mark install "+inst.Name, func(tx *kernel.Tx) error {
+		now, err := c.Store.Install(ctx, inst.Org, inst.Name)
+		if err != nil {
+			return err
+		}
+		now.V.Restored = tx.Now
+		tx.PutInstall(now)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
 	all, err := c.Store.Components(ctx, inst.ID)
 	if err != nil {
 		return 0, err
@@ -182,10 +198,13 @@ func (c *Control) doubt(ctx context.Context, inst store.Install) (int, error) {
 		marked := false
 		err := c.Transact(ctx, "mark component "+k.V.Name, func(tx *kernel.Tx) error {
 			now, err := tx.Component(inst.ID, k.V.Name)
-			if marked = err == nil && now.V.State != store.Absent; !marked {
+			if err != nil {
 				return err
 			}
-			now.V.State, now.V.Restored = store.Unknown, tx.Now
+			now.V.Restored = tx.Now
+			if marked = now.V.State != store.Absent; marked {
+				now.V.State = store.Unknown
+			}
 			tx.PutComponent(now)
 			return nil
 		})

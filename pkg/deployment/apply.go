@@ -278,6 +278,8 @@ func unplannable(d *Deployment, e Unplannable) error {
 	}
 	n.Reason, n.Message = e.Reason, e.Message
 	switch {
+	case e.Skip && n.State == Planning && n.Restored:
+		n.State = Skipped // no job is known to be lost, and the next deployment plans it
 	case n.Lost:
 		n.State = NodeLost // an apply was interrupted, and no plan will show how much of the apply was done
 	case e.Skip && n.State == Planning:

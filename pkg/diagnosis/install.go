@@ -15,7 +15,7 @@ func OfInstall(in Install) []Situation {
 		if l := c.Lock; l != nil {
 			out = append(out, locked(in.Name, c.Name, *l))
 		}
-		if c.Unknown && in.Active == "" {
+		if (c.Unknown || c.Restored) && in.Active == "" {
 			s := Situation{Kind: StateUnknown, Component: c.Name,
 				What: fmt.Sprintf("An apply or destroy of component %s started at %s and did not report its end.", c.Name, at(c.Since)), Known: stateOf(c, nil)}
 			if c.Restored {

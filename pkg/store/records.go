@@ -56,6 +56,9 @@ type Install struct {
 	Active  fairlead.DeploymentID   `json:"active,omitempty"`
 	Queue   []fairlead.DeploymentID `json:"queue,omitempty"`
 	Created time.Time               `json:"created"`
+	// Restored is the time of a restore of the table. Jobs after the backup may have made
+	// components of which the install has no record; zero: the install is younger.
+	Restored time.Time `json:"restored,omitzero"`
 }
 
 // Binding is the runner that an install is bound to.

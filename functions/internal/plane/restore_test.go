@@ -168,20 +168,24 @@ func TestApplyAcrossARestoreIsRefused(t *testing.T) {
 	a = a.at(before)
 	west := agent{t: t, key: key, id: must(person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "west"}))(t).ID}
 
-	deploy := func(person *client.Client, automatic bool) wire.Deployment {
-		return must(person.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: automatic}))(t)
+	must(person.CreateInstall(ctx, wire.CreateInstallRequest{Name: "late", App: "shop", Runner: "east"}))(t)
+	deploy := func(person *client.Client, install string, automatic bool) wire.Deployment {
+		return must(person.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: automatic}))(t)
 	}
-	deploy(person, true)
+	deploy(person, "acme", true)
 	a.finish(a.start("plan"))
 	a.finish(a.start("apply"))
 
 	// A deployment waits for approval, and a check is queued, when the backup is made.
-	old := deploy(person, false)
+	old := deploy(person, "acme", false)
 	a.finish(a.start("plan"))
 	check := must(person.CheckRunner(ctx, "west"))(t)
 	backup := c.restored(c.table + "-backup")
 
-	// After the backup the plan is approved, and its apply begins.
+	// After the backup another install is deployed for the first time, the plan is approved, and its apply begins.
+	deploy(person, "late", true)
+	a.finish(a.start("plan"))
+	a.finish(a.start("apply"))
 	must(person.ApproveDeployment(ctx, old.ID, wire.ApproveRequest{}))(t)
 	apply, step := a.start("apply")
 
@@ -204,7 +208,7 @@ func TestApplyAcrossARestoreIsRefused(t *testing.T) {
 		t.Errorf("the table that the functions serve is restored: %v\n%s", err, out)
 	}
 	out, recovery, err := backup.opsRestore(cfg)
-	if err != nil || !strings.Contains(out, "1 installs, 1 components marked as unknown, 1 deployments canceled") || !strings.Contains(out, "make deploy TABLE="+backup.table) {
+	if err != nil || !strings.Contains(out, "2 installs, 1 components marked as unknown, 1 deployments canceled") || !strings.Contains(out, "make deploy TABLE="+backup.table) {
 		t.Fatalf("ops restore: %v\n%s", err, out)
 	}
 	table := must(dynamodb.NewFromConfig(c.config("DYNAMODB")).DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &backup.table}))(t).Table
@@ -237,7 +241,7 @@ func TestApplyAcrossARestoreIsRefused(t *testing.T) {
 	}
 
 	// A deployment plans first. Auto-approval does not cover the changes that the plan finds.
-	d := deploy(person, true)
+	d := deploy(person, "acme", true)
 	a.finish(a.start("plan"))
 	if d = must(person.GetDeployment(ctx, d.ID))(t); d.State != "awaiting-approval" {
 		t.Errorf("with auto-approval the deployment is %s after its plan, want awaiting-approval", d.State)
@@ -246,6 +250,13 @@ func TestApplyAcrossARestoreIsRefused(t *testing.T) {
 	a.finish(a.start("apply"))
 	if state := componentState(t, person); state != "present" {
 		t.Errorf("after an apply the component is %s, want present", state)
+	}
+
+	// The table does not know the component of the other install, so auto-approval does not cover its first plan either.
+	d = deploy(person, "late", true)
+	a.finish(a.start("plan"))
+	if d = must(person.GetDeployment(ctx, d.ID))(t); d.State != "awaiting-approval" {
+		t.Errorf("a component that was first applied after the backup is planned, and with auto-approval its deployment is %s, want awaiting-approval", d.State)
 	}
 
 	// The sweep sends the wake-up of the job that was queued in the backup.

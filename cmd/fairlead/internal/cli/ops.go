@@ -90,7 +90,8 @@ does not know the jobs after it, so the command:
 - refuses all sessions and leases from before the restore; agents log in again
 - cancels the deployments that were not finished
 - marks every existing component as unknown: its next deployment plans first, and waits
-  for an approval if the plan finds changes, also with --auto-approve
+  for an approval if the plan finds changes, also with --auto-approve. The same is true
+  for the first plan of a component that does not exist in the backup
 - on AWS, enables the table's stream, its point-in-time recovery and its protection from
   deletion, and makes the missing queues of runners and log groups of installs
 - on AWS, brings back the states and values that the backup names and that were deleted

@@ -152,7 +152,10 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 	defer func() {
 		for i := range d.Nodes {
 			n := &d.Nodes[i]
-			was := records[n.Component]
+			was, known := records[n.Component]
+			if !known {
+				was.Restored = inst.Restored
+			}
 			n.Lost, n.LostJob, n.Restored = was.Doubtful(), was.Lost, !was.Restored.IsZero()
 		}
 	}()
@@ -498,7 +501,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		for i := range d.Nodes {
 			n := &d.Nodes[i]
 			was := old.V.Node(n.Component)
-			if was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly {
+			if was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly && !n.Restored {
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
 		}

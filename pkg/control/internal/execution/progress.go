@@ -252,6 +252,9 @@ func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.
 	if err != nil {
 		return err
 	}
+	if k.Version == 0 { // the first record: an apply that does not succeed must not end the doubt
+		k.V.Restored = inst.Restored
+	}
 	k.V.State, k.V.Deployment = store.Unknown, d.ID
 	if j.Operation == job.OpApply {
 		v, err := catalog.ReadVersion(tx, j.Version)

@@ -180,6 +180,9 @@ type state struct {
 	switches        bool   // wanted: other functions get all invocations at once
 }
 
+// signed returns the key that signs job specs now, as the parameter SignsWith.
+func (s state) signed() string { return cmp.Or(s.parameters["SignsWith"], firstKey) }
+
 // created reports whether a stack was created completely, now or earlier. Later updates
 // may have failed.
 func created(s types.StackStatus) bool {
@@ -240,7 +243,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 	if err != nil {
 		return err
 	}
-	if s.outputs, err = d.apply(ctx, s, images); err != nil {
+	if err := d.apply(ctx, &s, images); err != nil {
 		return err
 	}
 	s.prepared = true
@@ -250,7 +253,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		// next run finds a created stack and protects the tables.
 		s.status = types.StackStatusCreateComplete
 		d.say("Protecting the tables against deletion")
-		if s.outputs, err = d.apply(ctx, s, images); err != nil {
+		if err := d.apply(ctx, &s, images); err != nil {
 			return err
 		}
 	}
@@ -258,7 +261,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		// Otherwise a plain "cdk deploy" would change the template. This update moves no alias.
 		s.switches = false
 		d.say("Letting later releases begin with a canary again")
-		if s.outputs, err = d.apply(ctx, s, images); err != nil {
+		if err := d.apply(ctx, &s, images); err != nil {
 			return err
 		}
 	}
@@ -272,7 +275,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		}
 		if parts != s.spare.parts {
 			s.spare.parts = parts
-			if s.outputs, err = d.apply(ctx, s, images); err != nil {
+			if err := d.apply(ctx, &s, images); err != nil {
 				return err
 			}
 		}
@@ -290,57 +293,57 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		return err
 	}
 	s.builder = builder
-	_, err = d.apply(ctx, s, images)
-	return err
+	return d.apply(ctx, &s, images)
 }
 
-// apply deploys the stack, publishes the image and the template, and returns the
-// stack's outputs.
-func (d *Deployment) apply(ctx context.Context, s state, images images) (map[string]string, error) {
-	r, err := d.synthesize(ctx, s, images)
+// apply deploys the stack, publishes the image and the template, and reads the stack's
+// outputs and parameters again.
+func (d *Deployment) apply(ctx context.Context, s *state, images images) error {
+	r, err := d.synthesize(ctx, *s, images)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// Publish the new files before the deployed functions refer to them. At the first
 	// deployment there is no registry, no bucket and no client yet.
 	if s.outputs["TemplateBucket"] != "" {
 		if err := d.publish(ctx, s.outputs, r); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if !s.prepared {
 		d.say("Preparing the account for the CDK")
 		if _, err := d.cdk(ctx, "bootstrap", "aws://"+s.account+"/"+d.Config.Region, "--app", d.assembly()); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if rolledBack(s.status) {
 		if err := d.unprotect(ctx, d.stack(), s.status); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	d.say("Deploying the stack %s", d.stack())
-	parameters, err := d.values(ctx, s, r)
+	parameters, err := d.values(ctx, *s, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	args := []string{"deploy", d.stack(), "--app", d.assembly(), "--require-approval", d.approval()}
 	for _, p := range parameters {
 		args = append(args, "--parameters", d.stack()+":"+p.name+"="+p.value)
 	}
 	if _, err := d.cdk(ctx, args...); err != nil {
-		return nil, err
+		return err
 	}
 	deployed, err := d.describe(ctx, d.stack())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, p := range parameters {
 		if got := deployed.parameters[p.name]; got != p.value {
-			return nil, fmt.Errorf("the stack %s has %s=%s, but this deployment has set %s; another process may have deployed the stack meanwhile", d.stack(), p.name, got, p.value)
+			return fmt.Errorf("the stack %s has %s=%s, but this deployment has set %s; another process may have deployed the stack meanwhile", d.stack(), p.name, got, p.value)
 		}
 	}
-	return deployed.outputs, d.publish(ctx, deployed.outputs, r)
+	s.outputs, s.parameters = deployed.outputs, deployed.parameters
+	return d.publish(ctx, s.outputs, r)
 }
 
 // unprotect turns off the termination protection of a stack whose creation was rolled
@@ -415,13 +418,12 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	if s.spare, err = d.inspectSpare(ctx, s.parameters["SpareStack"]); err != nil {
 		return state{}, err
 	}
-	signed := cmp.Or(s.parameters["SignsWith"], firstKey)
-	s.signs = cmp.Or(d.SignsWith, signed)
+	s.signs = cmp.Or(d.SignsWith, s.signed())
 	s.table, err = d.restoredTable(ctx, s.parameters["RestoredTable"])
 	// A canary would take a switch to another table or key back. CloudFormation removes the old table from the roles before it
 	// moves an alias, so the old versions, which keep nine of ten invocations, fail. If the key that signs is lost, the alarm
 	// of the API is on already, and CodeDeploy starts no release.
-	s.switches = created(s.status) && (d.AllAtOnce || s.table != set(s.parameters["RestoredTable"]) || s.signs != signed)
+	s.switches = created(s.status) && (d.AllAtOnce || s.table != set(s.parameters["RestoredTable"]) || s.signs != s.signed())
 	return s, err
 }
 

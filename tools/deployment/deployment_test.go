@@ -196,6 +196,9 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			outputs = map[string]string{"TemplateBucket": "templates", "RunnerRepository": "registry.example/runner", "URL": atURL,
 				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2), "KeyIds": "the keys", "BlobsBucket": "blobs", "LogArchiveBucket": "archive"}
 		}
+		if a.values["SignsWith"] == "Spare" && outputs["SigningKeyArn"] != "" {
+			outputs["SigningKeyArn"], outputs["SpareSigningKeyArn"] = keyARN(2), keyARN(1)
+		}
 		a.describe(w, name, a.status, outputs, a.values)
 	case action == "DescribeStacks":
 		absent(w, name)
@@ -640,7 +643,7 @@ func TestFailedSpareStackIsRepeatable(t *testing.T) {
 }
 
 // The build runner pins both signing keys. A deployment that cannot read the spare key goes on with a warning; without the key
-// that signs it stops, because the build runner would refuse each job.
+// that will sign it stops, because the build runner would refuse each job. So a deployment can leave a key that is lost.
 func TestBuildRunnerPinsBothKeys(t *testing.T) {
 	signs, _, errSigns := ed25519.GenerateKey(nil)
 	spare, _, errSpare := ed25519.GenerateKey(nil)
@@ -650,24 +653,29 @@ func TestBuildRunnerPinsBothKeys(t *testing.T) {
 	first, second := base64.StdEncoding.EncodeToString(signs), base64.StdEncoding.EncodeToString(spare)
 	for _, row := range []struct {
 		what        string
+		wants       string // SIGNS_WITH
 		public      map[string]ed25519.PublicKey
 		pins        string
+		misses      string // the key that cannot be read
 		warns, ends bool
 	}{
-		{"both keys can be read", map[string]ed25519.PublicKey{keyARN(1): signs, keyARN(2): spare}, first + "," + second, false, false},
-		{"the spare key cannot be read", map[string]ed25519.PublicKey{keyARN(1): signs}, first, true, false},
-		{"the key that signs cannot be read", map[string]ed25519.PublicKey{keyARN(2): spare}, "", false, true},
+		{"both keys can be read", "", map[string]ed25519.PublicKey{keyARN(1): signs, keyARN(2): spare}, first + "," + second, "", false, false},
+		{"the spare key cannot be read", "", map[string]ed25519.PublicKey{keyARN(1): signs}, first, keyARN(2), true, false},
+		{"the key that signs cannot be read", "", map[string]ed25519.PublicKey{keyARN(2): spare}, "", keyARN(1), false, true},
+		{"the key that signs is lost, and the spare key shall sign", "Spare", map[string]ed25519.PublicKey{keyARN(2): spare}, second, keyARN(1), true, false},
+		{"the spare key shall sign, and cannot be read", "Spare", map[string]ed25519.PublicKey{keyARN(1): signs}, "", keyARN(2), false, true},
 	} {
 		a := &account{status: "CREATE_COMPLETE", public: row.public, values: map[string]string{"BuildRunner": "run_" + strings.Repeat("0", 26)}}
 		d, out := a.deployment(t)
+		d.SignsWith = row.wants
 		err := d.Do(t.Context())
 		if (err != nil) != row.ends || a.values["BuildRunnerKeys"] != row.pins {
 			t.Errorf("%s: the build runner pins %q, want %q; error %v", row.what, a.values["BuildRunnerKeys"], row.pins, err)
 		}
-		if row.ends && (len(a.did) > 0 || !strings.Contains(err.Error(), keyARN(1))) {
+		if row.ends && (len(a.did) > 0 || !strings.Contains(err.Error(), row.misses)) {
 			t.Errorf("%s: the steps are %q with error %v, want none and the key's ARN", row.what, a.did, err)
 		}
-		if warned := strings.Contains(out.String(), "Warning: the build runner pins one signing key only: ") && strings.Contains(out.String(), keyARN(2)); warned != row.warns {
+		if warned := strings.Contains(out.String(), "Warning: the build runner pins one signing key only: ") && strings.Contains(out.String(), row.misses); warned != row.warns {
 			t.Errorf("%s: warned %t, want %t:\n%s", row.what, warned, row.warns, out)
 		}
 	}

@@ -42,11 +42,15 @@ func set(value string) string {
 func (d *Deployment) values(ctx context.Context, s state, r release) ([]parameter, error) {
 	keys := ""
 	if s.builder != "" {
+		signs, other := s.outputs["SigningKeyArn"], s.outputs["SpareSigningKeyArn"]
+		if s.signs != s.signed() { // the key that signs now may be lost
+			signs, other = other, signs
+		}
 		var err error
-		if keys, err = d.signingKey(ctx, s.outputs["SigningKeyArn"]); err != nil {
+		if keys, err = d.signingKey(ctx, signs); err != nil {
 			return nil, err
 		}
-		if spare, err := d.signingKey(ctx, s.outputs["SpareSigningKeyArn"]); err == nil {
+		if spare, err := d.signingKey(ctx, other); err == nil {
 			keys += "," + spare
 		} else {
 			d.say("Warning: the build runner pins one signing key only: %v", err)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,7 @@ func TestLargeBodiesPassThroughTheFunctions(t *testing.T) {
 	// The first component is planned.
 	saved := random(planSize)
 	planning := c.next(t, agent, runner)
+	c.stages(planning, saved)
 	if err := planning.PutPlan(ctx, planning.claim.Job, saved); err != nil {
 		t.Fatalf("a plan of %d bytes: %v", planSize, err)
 	}
@@ -139,12 +141,7 @@ func TestLargeBodiesPassThroughTheFunctions(t *testing.T) {
 	}
 	// These parts are stored before the attempt ends, and named afterwards.
 	late := stateOfSize(4, 5<<20)
-	lateDigest := fmt.Sprintf("%x", sha256.Sum256(late))
-	for part, begin := 0, 0; begin < len(late); part, begin = part+1, begin+2<<20 {
-		if err := applying.StagePart(ctx, applying.claim.Job, lateDigest, part, int64(len(late)), late[begin:min(begin+2<<20, len(late))]); err != nil {
-			t.Fatal(err)
-		}
-	}
+	lateDigest := c.stages(applying, late)
 	applying.mustTool("DELETE", "/lock", nil, lock)
 	page, err := json.Marshal(strings.Repeat(`a "b"`, pageSize/7))
 	if err != nil {
@@ -240,6 +237,42 @@ func (c *cloud) session(t *testing.T, person *client.Client, name string) (agent
 	session := must(agent.CreateSession(ctx, wire.SessionRequest{RunnerID: enrolled.RunnerID, Nonce: ch.Nonce, Instance: "i", Version: "1", Capacity: 1, PublicKey: pub,
 		Signature: ed25519.Sign(key, wire.SessionStatement(ch.Nonce, enrolled.RunnerID, "i"))}))(t)
 	return agent.WithToken(session.Token), enrolled.RunnerID
+}
+
+// stages stores a body in parts, as a step does before it names the body in a request, and checks that the bucket has no
+// byte of it in the clear: a plan and a state can contain secrets. It returns the body's digest.
+func (c *cloud) stages(s stepOf, body []byte) (digest string) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	digest = fmt.Sprintf("%x", sha256.Sum256(body))
+	parts := 0
+	for part := range slices.Chunk(body, 2<<20) {
+		if err := s.StagePart(ctx, s.claim.Job, digest, parts, int64(len(body)), part); err != nil {
+			c.t.Fatal(err)
+		}
+		parts++
+	}
+	objects := awss3.NewFromConfig(c.config("S3"), func(o *awss3.Options) { o.UsePathStyle = true })
+	stored := 0
+	for _, key := range c.stagedParts(ctx) {
+		if !strings.HasPrefix(key, "staged/"+s.claim.Job+"/") || !strings.Contains(key, digest) {
+			continue
+		}
+		stored++
+		object := must(objects.GetObject(ctx, &awss3.GetObjectInput{Bucket: &c.bucket, Key: &key}))(c.t)
+		raw := must(io.ReadAll(object.Body))(c.t)
+		object.Body.Close()
+		for begin := 0; begin+64 <= len(body); begin += 64 << 10 {
+			if bytes.Contains(raw, body[begin:begin+64]) {
+				c.t.Errorf("the object %s has 64 bytes of the body at %d in the clear", key, begin)
+				break
+			}
+		}
+	}
+	if stored != parts {
+		c.t.Errorf("the bucket has %d objects of a body in %d parts", stored, parts)
+	}
+	return digest
 }
 
 // stagedParts returns the keys of the objects in the bucket that the template's rule for staged parts expires.

@@ -236,19 +236,49 @@ func firstToken(t *testing.T, f *runtimetest.Function) string {
 	return o.Token
 }
 
+// front returns the URL of an API whose only function is f.
 func front(t *testing.T, f *runtimetest.Function) string {
-	return served(t, runtimetest.Front(t, f))
+	h := runtimetest.Front(t, f)
+	return served(t, gateway(t, func(string) http.Handler { return h }))
 }
 
 // runnerFront starts both functions of the Runner API and routes requests as API Gateway does.
 func (c *cloud) runnerFront() http.Handler {
 	c.t.Helper()
-	mux := http.NewServeMux()
-	strangers := runtimetest.Front(c.t, c.start("sessionapi", c.sessionAPI()))
-	for _, r := range []wire.Route{wire.EnrolRunner, wire.CreateChallenge, wire.CreateSession} {
-		mux.Handle(r.Path, strangers)
+	strangers, runners := runtimetest.Front(c.t, c.start("sessionapi", c.sessionAPI())), runtimetest.Front(c.t, c.start("runnerapi", c.runnerAPI()))
+	return gateway(c.t, func(path string) http.Handler {
+		switch path {
+		case wire.EnrolRunner.Path, wire.CreateChallenge.Path, wire.CreateSession.Path:
+			return strangers
+		}
+		return runners
+	})
+}
+
+// gateway serves the routes of the stack's API, each with its limits in the template. of returns the handler of a route.
+func gateway(t testing.TB, of func(path string) http.Handler) http.Handler {
+	t.Helper()
+	var template struct {
+		Resources struct {
+			APIStage struct {
+				Properties struct {
+					RouteSettings map[string]struct{ ThrottlingRateLimit, ThrottlingBurstLimit float64 }
+				}
+			}
+		}
 	}
-	mux.Handle("/runner/v1/", runtimetest.Front(c.t, c.start("runnerapi", c.runnerAPI())))
+	if err := json.Unmarshal(must(os.ReadFile("../../../infra/control/testdata/control.template.json"))(t), &template); err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	routes := template.Resources.APIStage.Properties.RouteSettings
+	if len(routes) == 0 {
+		t.Fatal("the template has no limits of routes")
+	}
+	for key, limits := range routes {
+		path := strings.TrimSuffix(strings.TrimPrefix(key, "ANY "), "{proxy+}")
+		mux.Handle(path, runtimetest.Throttle(of(path), limits.ThrottlingRateLimit, int(limits.ThrottlingBurstLimit)))
+	}
 	return mux
 }
 
@@ -501,4 +531,62 @@ type lost struct{ queue.Queue }
 
 func (lost) Send(context.Context, string, []byte, time.Duration) error {
 	return errors.New("the process died")
+}
+
+// Others use up the limit of a route. API Gateway then answers 429 without the function, and without Retry-After. A client comes back by itself,
+// and another route is not refused.
+func TestClientsGoOnAfterTheGatewayRefusedThem(t *testing.T) {
+	c := newCloud(t)
+	h := c.runnerFront()
+	crowd := func(path string) int {
+		r := httptest.NewRequest(http.MethodPost, path, http.NoBody)
+		r.Header.Set("X-Padding", strings.Repeat("a", runtimetest.MaxHeaders)) // counts for the limit, and starts no function
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	refused := make(chan http.Header, 1)
+	agent := must(client.New(served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		if h.ServeHTTP(answer, r); answer.Code == http.StatusTooManyRequests {
+			select {
+			case refused <- answer.Header():
+			default:
+			}
+		}
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	})), "", client.Options{}))(t)
+	done := make(chan http.Header, 1)
+	go func() {
+		for t.Context().Err() == nil {
+			select {
+			case header := <-refused:
+				done <- header
+				return
+			default:
+				crowd(wire.CreateChallenge.Path)
+			}
+		}
+	}()
+	for range 1000 {
+		if ch, err := agent.Challenge(t.Context()); err != nil || ch.Nonce == "" {
+			t.Fatalf("a client among a crowd: %+v, %v", ch, err)
+		}
+		select {
+		case header := <-done:
+			if header.Get("Retry-After") != "" || header.Get("Apigw-Requestid") == "" {
+				t.Errorf("the client was refused with %v, want an answer of API Gateway", header)
+			}
+			if code := crowd(wire.CreateSession.Path); code != http.StatusRequestHeaderFieldsTooLarge {
+				t.Errorf("while one route is refused, another is answered with %d", code)
+			}
+			return
+		default: // the client was quicker than the crowd
+		}
+	}
+	t.Error("the gateway has refused none of 1,000 requests among a crowd")
 }

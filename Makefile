@@ -148,7 +148,7 @@ PUSH ?=
 TOFU ?=
 WITH_SHELL ?=
 runner-image: ## Build the runner's image, and push it if PUSH names a repository (VERSION=dev ARCH=arm64 PUSH= TOFU=program WITH_SHELL=1)
-	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)" -tofu "$(TOFU)" $(if $(WITH_SHELL),-shell)
+	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)" -tofu "$(TOFU)" $(if $(filter-out 0,$(WITH_SHELL)),-shell)
 
 runner-packages: ## Pin the newest packages of Debian for the image with a shell
 	@$(GO) run ./infra/images/runner -repin infra/images/internal/image/packages.txt
@@ -167,9 +167,9 @@ SIGNS_WITH ?=
 SPARE_REGION ?=
 DRY_RUN ?=
 YES ?=
-deploy: build ## Deploy the control plane to an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= BUILD_RUNNER= DIRECT_LAUNCH= ALARM_EMAIL= MONTHLY_BUDGET= TABLE= SIGNS_WITH= SPARE_REGION= VERSION= WITH_SHELL=1 ALL_AT_ONCE=1 IGNORE_POLICIES=1 DRY_RUN=1 YES=1)
+deploy: build ## Deploy the control plane to an AWS account (STAGE=prod REGION= ACCOUNT= CUSTOMERS= WITHOUT= BUILD_RUNNER= DIRECT_LAUNCH= ALARM_EMAIL= MONTHLY_BUDGET= TABLE= SIGNS_WITH= SPARE_REGION= VERSION= WITH_SHELL=0 ALL_AT_ONCE=1 IGNORE_POLICIES=1 DRY_RUN=1 YES=1)
 	@$(GO) run ./tools/deploy -stage "$(or $(STAGE),prod)" -region "$(REGION)" -account "$(ACCOUNT)" -customers "$(CUSTOMERS)" -without "$(WITHOUT)" \
-		-operator "$(OPERATOR)" -build-runner "$(BUILD_RUNNER)" -direct-launch "$(DIRECT_LAUNCH)" -alarm-email "$(ALARM_EMAIL)" -monthly-budget "$(MONTHLY_BUDGET)" -table "$(TABLE)" -signs-with "$(SIGNS_WITH)" -spare-region "$(SPARE_REGION)" -version "$(VERSION)" $(if $(WITH_SHELL),-shell) $(if $(ALL_AT_ONCE),-all-at-once) $(if $(IGNORE_POLICIES),-ignore-policies) $(if $(DRY_RUN),-dry-run) $(if $(YES),-yes)
+		-operator "$(OPERATOR)" -build-runner "$(BUILD_RUNNER)" -direct-launch "$(DIRECT_LAUNCH)" -alarm-email "$(ALARM_EMAIL)" -monthly-budget "$(MONTHLY_BUDGET)" -table "$(TABLE)" -signs-with "$(SIGNS_WITH)" -spare-region "$(SPARE_REGION)" -version "$(VERSION)" $(if $(filter 0,$(WITH_SHELL)),-no-shell) $(if $(ALL_AT_ONCE),-all-at-once) $(if $(IGNORE_POLICIES),-ignore-policies) $(if $(DRY_RUN),-dry-run) $(if $(YES),-yes)
 
 # The stage of make deploy and make synth. By default deploy uses prod and synth uses dev.
 STAGE ?=

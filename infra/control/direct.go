@@ -75,7 +75,7 @@ func (b *builder) makeDirectLaunch() error {
 		Policies:                 []*awsiam.CfnRole_PolicyProperty{{PolicyName: jsii.String("reach"), PolicyDocument: policy.Document(b.direct.reaches...)}},
 	})
 	b.direct.cluster = fargate.Cluster(b.stack, "DirectAgentsCluster")
-	image := *b.runnerImages.AttrRepositoryUri() + "@" + b.parameters[ParameterDirect].value
+	image := b.imageOf(ParameterDirect)
 	b.direct.task = fargate.Task{Family: b.name + "-direct-launch", Image: image, Size: fargate.Sizes()["Small"], Alone: true,
 		Environment: environment, Role: b.direct.role, Execution: b.direct.execution, Log: log}.Definition(b.stack, "DirectAgentsTask")
 	place, vpc := b.place(b.props.Direct, "DirectAgents", b.name+"-direct-launch", directCIDR)

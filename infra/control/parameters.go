@@ -26,6 +26,7 @@ const (
 	ParameterTable       = "RestoredTable"
 	ParameterSigns       = "SignsWith"
 	ParameterDirect      = "DirectLaunch"
+	ParameterShell       = "ShellDigest"
 	ParameterSpare       = "SpareStack"
 	ParameterKeys        = "ExistingKeys"
 )
@@ -69,6 +70,7 @@ func (b *builder) declare() {
 		{ParameterBuildRunner, None, `none|run_[0-9a-z]{26}`, "the identifier of a runner: `fairlead runner create NAME --aws-role ARN` prints it", "Identifier of the build runner"},
 		{ParameterBuildKeys, None, `none|[A-Za-z0-9+/]{43}=(,[A-Za-z0-9+/]{43}=)*`, "public keys in base64, separated by commas", "Public keys of the control plane that the build runner pins"},
 		{ParameterDirect, None, `none|sha256:[0-9a-f]{64}`, "the digest of an image: sha256: and 64 hexadecimal digits", "Digest of the image in the stack's registry that launches jobs in customers' clusters directly"},
+		{ParameterShell, None, `none|sha256:[0-9a-f]{64}`, "the digest of an image: sha256: and 64 hexadecimal digits", "Digest of the image with a shell and git in the stack's registry, of the same release as RunnerDigest"},
 		{ParameterBudget, None, `none|[1-9][0-9]{0,7}`, "an amount in whole dollars", "What this AWS account may cost a month in US dollars before an alarm; it needs AlarmEmail to reach a person"},
 		{ParameterTable, None, `none|[A-Za-z0-9_.-]{3,255}/stream/[0-9T:.-]+`, "the table's name, /stream/ and the stream's label: `make deploy TABLE=NAME` finds it", "Restored table that the functions serve instead of the stack's own, with its stream"},
 		{ParameterSpare, None, `none|[a-z]{2}(-[a-z]+)+-[0-9]/[A-Za-z0-9_-]{1,50}/[a-z0-9.-]{3,63}/[a-z0-9.-]{3,63}`, "REGION/VAULT/BUCKET/BUCKET: `make deploy SPARE_REGION=REGION` finds them", "Region, vault, bucket of blobs and bucket of logs of the spare stack, which get copies"},
@@ -92,6 +94,7 @@ func (b *builder) declare() {
 		{"ImageHasItsTemplate", ParameterDigest, ParameterTemplate, "The image and the template are of one release: RunnerDigest needs TemplateDigest."},
 		{"TemplateHasItsImage", ParameterTemplate, ParameterDigest, "The image and the template are of one release: TemplateDigest needs RunnerDigest."},
 		{"BuildRunnerHasAnImage", ParameterBuildRunner, ParameterDigest, "BuildRunner needs RunnerDigest: ECS starts it from the image in this stack's registry."},
+		{"ShellIsOfARelease", ParameterShell, ParameterDigest, "Both images are of one release: ShellDigest needs RunnerDigest."},
 		{"DirectLaunchHasAnImage", ParameterDirect, ParameterDigest, "DirectLaunch needs RunnerDigest: its jobs run in that image."},
 		{"BuildRunnerHasKeys", ParameterBuildRunner, ParameterBuildKeys, "BuildRunner needs BuildRunnerKeys: it runs only jobs that one of these keys signed."},
 	} {

@@ -68,6 +68,9 @@ func (b *builder) templateURL() string {
 }
 
 // ownImage returns the image in the stack's registry that ParameterDigest names.
-func (b *builder) ownImage() string {
-	return *b.runnerImages.AttrRepositoryUri() + "@" + b.parameters[ParameterDigest].value
+func (b *builder) ownImage() string { return b.imageOf(ParameterDigest) }
+
+// imageOf returns the image in the stack's registry whose digest is the value of the parameter.
+func (b *builder) imageOf(parameter string) string {
+	return *b.runnerImages.AttrRepositoryUri() + "@" + b.parameters[parameter].value
 }

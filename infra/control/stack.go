@@ -164,5 +164,6 @@ func (b *builder) outputs() {
 		output(id, doc, value).SetCondition(b.parameters[parameter].isSet)
 	}
 	published("RunnerImage", "what customers' stacks start", ParameterDigest, b.ownImage())
+	published("RunnerImageWithShell", "the same with a shell and git: for the parameter RunnerImage of a customer's stack", ParameterShell, b.imageOf(ParameterShell))
 	published("TemplateKey", "of the current template", ParameterTemplate, templateKey(b.parameters[ParameterTemplate].value))
 }

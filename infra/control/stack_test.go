@@ -29,6 +29,7 @@ func given() map[string]string {
 		control.ParameterAlarmEmail: "oncall@example.com", control.ParameterReaders: "444455556666",
 		control.ParameterDigest: "sha256:" + strings.Repeat("0", 64), control.ParameterTemplate: strings.Repeat("1", 64),
 		control.ParameterDirect:      "sha256:" + strings.Repeat("2", 64),
+		control.ParameterShell:       "sha256:" + strings.Repeat("3", 64),
 		control.ParameterSpare:       "eu-west-1/fairlead-test-spare-0/spare-blobs/spare-archive",
 		control.ParameterBuildRunner: "run_" + strings.Repeat("0", 26), control.ParameterBuildKeys: strings.Repeat("A", 43) + "=",
 	}

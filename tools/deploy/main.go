@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&o.Table, "table", "", "restored table that `fairlead ops restore` has prepared; \"none\": the stack's own; default: keep the current one")
 	flag.StringVar(&o.SpareRegion, "spare-region", "", `region that gets copies for the loss of this one; "none" ends the copies; default: keep the current one`)
 	flag.StringVar(&o.Version, "version", "dev", "version that the runner reports")
-	flag.BoolVar(&o.WithShell, "shell", false, "also publish the runner's image with a shell and git")
+	flag.BoolVar(&o.NoShell, "no-shell", false, "do not publish the runner's image with a shell and git beside the one without")
 	flag.BoolVar(&o.AllAtOnce, "all-at-once", false, "give all invocations to the new functions at once, without a canary: for a fix while the alarm APIErrors is on")
 	flag.BoolVar(&o.IgnorePolicies, "ignore-policies", false, "deploy although IAM's simulation finds actions that a service control policy forbids")
 	flag.BoolVar(&o.DryRun, "dry-run", false, "print the steps and do nothing")

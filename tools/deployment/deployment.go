@@ -61,8 +61,9 @@ type Options struct {
 	// DirectLaunch is On to run the service of direct launch, and Off to remove it. "" keeps
 	// it as it is.
 	DirectLaunch string
-	// WithShell also publishes the runner's image with a shell and git. No stack uses it until its parameter names it.
-	WithShell bool
+	// NoShell does not publish the runner's image with a shell and git beside the one without. No customer's stack
+	// uses it until its parameter names it.
+	NoShell bool
 	// AllAtOnce gives all invocations to the new functions at once, without a canary: for a fix while the alarm of
 	// the API is on, with which CodeDeploy starts no release. Table and SignsWith imply it if they change the stack.
 	AllAtOnce bool
@@ -265,8 +266,9 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 			return err
 		}
 	}
+	d.say("The runner's image is %s@%s", s.outputs["RunnerRepository"], images.runner)
 	if images.shell != "" {
-		d.say("The image with a shell is %s@%s. A customer gets it by the parameter RunnerImage of its stack", s.outputs["RunnerRepository"], images.shell)
+		d.say("With a shell and git it is %s@%s. A customer gets it by the parameter RunnerImage of its stack", s.outputs["RunnerRepository"], images.shell)
 	}
 	if d.wantsSpare() {
 		parts, err := d.deploySpare(ctx, s)
@@ -514,7 +516,7 @@ func (d *Deployment) announce(s state) {
 		step("remove the agents of direct launch")
 	}
 	step("publish the image in the stack's registry and the template in its bucket, unless they exist")
-	if d.WithShell {
+	if !d.NoShell {
 		step("publish the image with a shell and git beside it")
 	}
 	switch {

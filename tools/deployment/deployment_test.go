@@ -64,6 +64,7 @@ type account struct {
 	backups   map[string][]string // of a Region: the settings of AWS Backup for DynamoDB that are off, "opt-in" and "management"
 	settings  []string            // the Regions whose settings of AWS Backup were read
 	silent    bool                // the caller may not read the settings of AWS Backup
+	noDebian  bool                // Debian's packages cannot be downloaded
 }
 
 // spareRegion simulates another Region of the account.
@@ -300,10 +301,13 @@ func (a *account) describe(w http.ResponseWriter, name, status string, outputs, 
 var (
 	errRolledBack = errors.New("the creation of the stack was rolled back")
 	errRefused    = errors.New("TerminationProtection is enabled")
+	errNoDebian   = errors.New("download of a package: no route to host")
 )
 
 func (a *account) run(_ context.Context, c deployment.Command) ([]byte, error) {
 	switch {
+	case a.noDebian && slices.Contains(c.Args, "-shell"):
+		return nil, errNoDebian
 	case c.Args[0] == "go" && slices.Contains(c.Args, "-shell"):
 		return []byte(shellDigest + "\n"), nil
 	case c.Args[0] == "go":
@@ -768,7 +772,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none", "ExistingKeys": "none"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ShellDigest": shellDigest, "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none", "ExistingKeys": "none"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}
@@ -816,19 +820,34 @@ func TestPreflightFitsTheAccount(t *testing.T) {
 	}
 }
 
-// The image with a shell is published only if the operator asks for it, and the stack keeps the bare one.
-func TestImageWithAShellIsPublishedOnRequest(t *testing.T) {
+// The image with a shell is published beside the bare one, unless the operator leaves it out. The
+// deployment and the stack name both. The stack of a customer starts the bare one.
+func TestImageWithAShellIsPublishedBesideTheBareOne(t *testing.T) {
 	a := &account{status: "CREATE_COMPLETE"}
 	d, out := a.deployment(t)
-	shell := strings.TrimPrefix(shellDigest, "sha256:")
-	if err := d.Do(t.Context()); err != nil || slices.Contains(a.tags, shell) {
-		t.Fatalf("without the option the images %q are published; error %v", a.tags, err)
+	bare, shell := strings.TrimPrefix(digest, "sha256:"), strings.TrimPrefix(shellDigest, "sha256:")
+	if err := d.Do(t.Context()); err != nil || !slices.Contains(a.tags, bare) || !slices.Contains(a.tags, shell) {
+		t.Errorf("the images %q are published; error %v", a.tags, err)
 	}
-	d.WithShell = true
-	if err := d.Do(t.Context()); err != nil || !slices.Contains(a.tags, shell) || !strings.Contains(out.String(), "registry.example/runner@"+shellDigest) {
-		t.Errorf("the images %q are published; error %v, output:\n%s", a.tags, err, out)
+	for _, image := range []string{digest, shellDigest} {
+		if !strings.Contains(out.String(), "registry.example/runner@"+image) {
+			t.Errorf("the output does not name the image %s:\n%s", image, out)
+		}
 	}
-	if a.values["RunnerDigest"] != digest {
-		t.Errorf("the stack's image is %s, want the one without a shell", a.values["RunnerDigest"])
+	if a.values["RunnerDigest"] != digest || a.values["ShellDigest"] != shellDigest {
+		t.Errorf("the stack's images are %s and %s, want the one without a shell first", a.values["RunnerDigest"], a.values["ShellDigest"])
+	}
+
+	a.tags = nil
+	out.Reset()
+	d.NoShell = true
+	if err := d.Do(t.Context()); err != nil || slices.Contains(a.tags, shell) || a.values["ShellDigest"] != "none" || strings.Contains(out.String(), "with a shell") {
+		t.Errorf("without the image with a shell, the images %q are published, the stack has %s; error %v, output:\n%s", a.tags, a.values["ShellDigest"], err, out)
+	}
+
+	d.NoShell = false
+	a.noDebian = true
+	if err := d.Do(t.Context()); !errors.Is(err, errNoDebian) || !strings.Contains(err.Error(), "WITH_SHELL=0") {
+		t.Errorf("if Debian's packages cannot be downloaded, the error is %v, want a hint at WITH_SHELL=0", err)
 	}
 }

@@ -61,10 +61,10 @@ func (d *Deployment) build(ctx context.Context, s state) (out images, err error)
 	if out.runner, err = d.image(ctx); err != nil {
 		return out, err
 	}
-	if d.WithShell {
-		d.say("Building the runner's image with a shell and git, for arm64")
+	if !d.NoShell {
+		d.say("Building the runner's image with a shell and git, for arm64; it downloads 30 MB of Debian's packages the first time")
 		if out.shell, err = d.image(ctx, "-shell"); err != nil {
-			return out, err
+			return out, fmt.Errorf("build the runner's image with a shell: %w\nWITH_SHELL=0 leaves this image out", err)
 		}
 	}
 	if !s.direct {

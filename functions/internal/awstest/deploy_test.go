@@ -50,6 +50,7 @@ type vendor struct {
 	out    bytes.Buffer
 	image  v1.Image // built by the replaced image builder
 	direct v1.Image // of direct launch
+	shell  v1.Image // of the runner with a shell
 	cfn    *cloudformation.Client
 	before func()            // runs just before "cdk deploy"; nil: nothing
 	kept   map[string]string // values of the stack's parameters, which CloudFormation keeps
@@ -130,6 +131,7 @@ func newVendor(t *testing.T) *vendor {
 	var digest string
 	v.image, digest = runnerImage(t, "the first release")
 	v.direct, _ = runnerImage(t, "direct launch")
+	v.shell, _ = runnerImage(t, "a shell")
 	customers, err := os.ReadFile(runnerTemplate)
 	if err != nil {
 		t.Fatal(err)
@@ -228,6 +230,9 @@ func (v *vendor) run(ctx context.Context, c deployment.Command) ([]byte, error) 
 	case "go run ./infra/images/runner":
 		if slices.Contains(c.Args, "-direct") {
 			return v.buildImage("layout-direct", v.direct)
+		}
+		if slices.Contains(c.Args, "-shell") {
+			return v.buildImage("layout-shell", v.shell)
 		}
 		return v.buildImage("layout", v.image)
 	case "cdk synth":

@@ -154,7 +154,7 @@ func advise(out *wire.Deployment, situations []diagnosis.Situation) {
 	for _, s := range situations {
 		c := byName[s.Component]
 		switch {
-		case s.Kind == diagnosis.Queued || s.Kind == diagnosis.NotGranted || s.Kind == diagnosis.Approval:
+		case s.Kind == diagnosis.Queued || s.Kind == diagnosis.NotGranted || s.Kind == diagnosis.StatesApart || s.Kind == diagnosis.Approval:
 			if a := s.Ahead; a != nil {
 				out.Ahead = &wire.DeploymentAhead{ID: string(a.ID), State: string(a.State), Since: a.Since.UTC(), Between: a.Between}
 			}

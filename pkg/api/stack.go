@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"net/url"
@@ -117,9 +118,6 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 			{Name: wire.StackRunnerID, Value: string(v.Runner)}, {Name: wire.StackExternalID, Value: v.ExternalID},
 			{Name: wire.StackTrustedKeys, Value: strings.Join(keys, ",")}, {Name: wire.StackRunnerImage, Value: s.Stack.Image},
 		}}
-	if v.States.Bucket != "" {
-		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackExistingBucket, Value: v.States.Bucket}, wire.StackParameter{Name: wire.StackExistingKey, Value: v.States.Key})
-	}
 	if len(actions.All) > 0 {
 		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppActions, Value: strings.Join(actions.All, ",")})
 		for _, operation := range awsaction.Operations() {
@@ -129,7 +127,8 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 		}
 		out.AppUses = actions.Sentences()
 	}
-	out.QuickCreateURL, out.Update = quickCreate(out), s.update(v, actions)
+	out.QuickCreateURL, out.Update = quickCreate(out, v.Next), s.update(v, actions)
+	out.Parameters = append(out.Parameters, statesParameters(v.States)...)
 	for _, r := range v.Left {
 		out.Left = append(out.Left, wire.StackResource(r))
 	}
@@ -153,13 +152,22 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 	return out
 }
 
+// statesParameters returns the parameters with which a stack takes over states.
+func statesParameters(states control.StackStates) []wire.StackParameter {
+	if states.Bucket == "" {
+		return nil
+	}
+	return []wire.StackParameter{{Name: wire.StackExistingBucket, Value: states.Bucket}, {Name: wire.StackExistingKey, Value: states.Key}}
+}
+
 // quickCreate returns the link that opens the AWS console's form with all parameters
 // filled in (AWS CloudFormation User Guide, quick-create links). The parameters are
-// after the "#" of the link, and a browser does not send that part.
-func quickCreate(s wire.Stack) string {
+// after the "#" of the link, and a browser does not send that part. The new stack takes
+// over the states, in their region.
+func quickCreate(s wire.Stack, states control.StackStates) string {
 	var b strings.Builder
-	b.WriteString(console(s.Region) + "#/stacks/create/review?templateURL=" + url.QueryEscape(s.TemplateURL) + "&stackName=" + url.QueryEscape(s.StackName))
-	for _, p := range s.Parameters {
+	b.WriteString(console(cmp.Or(states.Region, s.Region)) + "#/stacks/create/review?templateURL=" + url.QueryEscape(s.TemplateURL) + "&stackName=" + url.QueryEscape(s.StackName))
+	for _, p := range slices.Concat(s.Parameters, statesParameters(states)) {
 		b.WriteString("&param_" + p.Name + "=" + url.QueryEscape(p.Value))
 	}
 	if n := len(s.CustomerSecrets); n > 0 && n <= wire.MaxStackSecrets {
@@ -197,8 +205,8 @@ func console(region string) string {
 	return "https://" + host + "/cloudformation/home" + query
 }
 
-// update returns how a stack gets the current template and image; nil if it has both, or
-// has not reported yet. AWS documents the console's link for a new stack, but not the one
+// update returns how a stack gets the current template and image, what the app declares, and
+// the states of the install; nil if it has them, or has not reported yet. AWS documents the console's link for a new stack, but not the one
 // for an update, which the console itself uses.
 //
 // The parameter actions is as in renderStack. A stack that does not report what it grants
@@ -212,11 +220,14 @@ func (s *server) update(v control.Stack, actions awsaction.Grants) *wire.StackUp
 	if len(v.Report.AppActions) > 0 {
 		missing = actions.Missing(awsaction.Grants{All: v.Report.AppActions, Of: v.Report.OperationActions})
 	}
-	if len(newer) == 0 && len(missing) == 0 && v.Report.Image == s.Stack.Image {
+	if len(newer) == 0 && len(missing) == 0 && v.Report.Image == s.Stack.Image && v.Elsewhere == nil {
 		return nil
 	}
 	out := &wire.StackUpdate{Version: stackversion.Current(), Image: s.Stack.Image, Versions: []wire.StackVersion{}, Missing: missing,
 		URL: console(v.Report.Region) + "#/stacks/update/template?stackId=" + url.QueryEscape(v.Report.ID) + "&templateURL=" + url.QueryEscape(s.Stack.TemplateURL)}
+	if v.Elsewhere != nil {
+		out.StateBucket = v.Elsewhere.In
+	}
 	for _, n := range newer {
 		out.Versions = append(out.Versions, wire.StackVersion{Version: n.Number, Changes: n.Changes})
 	}

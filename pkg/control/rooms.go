@@ -43,6 +43,7 @@ type (
 	StackChange        = runners.StackChange
 	StackReport        = runners.StackReport
 	StackResource      = runners.StackResource
+	StackStates        = runners.StackStates
 	SessionStack       = runners.SessionStack
 	Trust              = runners.Trust
 	TrustRule          = runners.TrustRule

@@ -34,8 +34,12 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 		if f.Ahead, err = execution.Ahead(c.Reading(ctx), inst.V, d.ID); err != nil {
 			return nil, err
 		}
-		if f.Missing, err = execution.NotGranted(c.Reading(ctx), inst.V, d.Deployment); err != nil {
+		lacks, err := execution.LacksInStack(c.Reading(ctx), inst.V, d.Deployment)
+		if err != nil {
 			return nil, err
+		}
+		if f.Missing = lacks.Actions; lacks.States != nil {
+			f.StatesIn, f.StackHas = lacks.States.In, lacks.States.Has
 		}
 	case d.State.Final():
 		if f.Since, err = execution.DeployedSince(c.Reading(ctx), d.Install, d.ID); err != nil {

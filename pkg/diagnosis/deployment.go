@@ -377,7 +377,10 @@ func changes(c *deployment.Changes) string {
 
 // queued returns the situation of a deployment that waits for another deployment.
 func (d Deployment) queued() Situation {
-	if len(d.Missing) > 0 {
+	switch {
+	case d.StatesIn != "":
+		return d.statesApart()
+	case len(d.Missing) > 0:
 		return d.notGranted()
 	}
 	s := Situation{Kind: Queued, What: fmt.Sprintf("Another deployment of install %s is not finished.", d.Install)}
@@ -404,6 +407,16 @@ func (d Deployment) notGranted() Situation {
 		What:  fmt.Sprintf("The version uses AWS actions that the stack of install %s does not grant: %s.", d.Install, strings.Join(d.Missing, ", ")),
 		Known: []string{"Nothing was planned or changed. The deployment starts by itself after the customer updates the stack's parameters."},
 		Next: []Step{installStack(d.Install, "prints the parameters, and the link with which the customer updates the stack"),
+			cancelDeployment(d.ID, "removes this deployment from the queue")}}
+}
+
+// statesApart returns the situation of a deployment that waits for a stack that uses the
+// states of the install.
+func (d Deployment) statesApart() Situation {
+	return Situation{Kind: StatesApart,
+		What:  fmt.Sprintf("The states of install %s are in the bucket %s of an earlier stack, but the current stack has the bucket %s, and its jobs cannot read the states.", d.Install, d.StatesIn, d.StackHas),
+		Known: []string{"Nothing was planned or changed. The deployment starts by itself after the customer sets ExistingStateBucket and ExistingStateKey in the stack."},
+		Next: []Step{installStack(d.Install, "prints both values, and the link with which the customer updates the stack"),
 			cancelDeployment(d.ID, "removes this deployment from the queue")}}
 }
 

@@ -20,6 +20,7 @@ type Kind string
 const (
 	Queued        Kind = "queued"          // behind another deployment of its install
 	NotGranted    Kind = "not-granted"     // the version needs more AWS actions than the customer's stack grants
+	StatesApart   Kind = "states-apart"    // the customer's stack has another bucket than the one with the states
 	Approval      Kind = "approval"        // plans wait for a person
 	Lost          Kind = "lost"            // an apply or destroy was interrupted, and its progress is unknown
 	Poison        Kind = "poison"          // each attempt of a job ended its step
@@ -47,7 +48,7 @@ const (
 
 // Kinds lists every kind.
 func Kinds() []Kind {
-	return []Kind{Queued, NotGranted, Approval, Lost, Poison, Failed, StateUnsaved, Stopped, Retrying, Starting, Stopping, StepSilent,
+	return []Kind{Queued, NotGranted, StatesApart, Approval, Lost, Poison, Failed, StateUnsaved, Stopped, Retrying, Starting, Stopping, StepSilent,
 		RunnerSilent, RunnerDrains, RunnerFull, RunnerOff, RunnerPinned, RunnerHeld, RunnerOld, RunnerMixed, RunnerGone, Locked, LockLeft, StateUnknown, DeployedSince}
 }
 

@@ -17,8 +17,11 @@ type Deployment struct {
 	Runner  *Runner                    // the runner of the install; nil: not read
 	Ahead   *Ahead                     // for a queued deployment: the deployment that it waits for; nil: not read
 	Missing []string                   // for a queued deployment that is the first of its install: IAM actions that its version declares and the customer's stack does not grant
-	Since   fairlead.DeploymentID      // a later deployment that changed the install, so that this deployment cannot be retried; "": none
-	Gone    bool                       // the install has been forgotten
+	// For a queued deployment that is the first of its install: the bucket with the states of
+	// the install, and the other bucket that the customer's stack has; "": the stack has the states.
+	StatesIn, StackHas string
+	Since              fairlead.DeploymentID // a later deployment that changed the install, so that this deployment cannot be retried; "": none
+	Gone               bool                  // the install has been forgotten
 }
 
 // Ahead is what a queued deployment waits for.

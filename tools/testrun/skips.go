@@ -47,6 +47,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestAnotherExternalIDIsRefused"},
 			testName{"functions/internal/awstest", "TestSessionsAreRenewedDuringAnApply"},
 			testName{"functions/internal/awstest", "TestStackTakesProvidersFromItsMirror"},
+			testName{"functions/internal/awstest", "TestDeletedStackIsInstalledAgain"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},
 			testName{"tools/recordcalls", "TestModuleIsRecorded"},

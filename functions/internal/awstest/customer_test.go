@@ -1,8 +1,15 @@
 package awstest
 
 import (
+	"crypto/rand"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
@@ -19,7 +26,7 @@ type customer struct {
 var ignoredInRunnerStack = map[string]bool{"AWS::IAM::RolePolicy": true, "AWS::S3::BucketPolicy": true}
 
 // installStack creates the runner's stack of an install in a customer's account,
-// with the parameters that the vendor got, and starts its runner with the
+// by the link that the vendor got, and starts its runner with the
 // environment of the template, in which environ replaces variables. stop ends the runner; call it
 // before the test ends.
 func (w *world) installStack(install string, environ ...string) (c *customer, stop func()) {
@@ -31,23 +38,65 @@ func (w *world) installStack(install string, environ ...string) (c *customer, st
 func (w *world) installStackWith(install string, chosen map[string]string, environ ...string) (c *customer, stop func()) {
 	w.t.Helper()
 	stack := ask[wire.Stack](w, "install", "stack", install)
-	given := map[string]string{"AWS::StackId": "arn:aws:cloudformation:" + region + ":" + accountID + ":stack/" + stack.StackName + "/1"}
-	for _, p := range stack.Parameters {
-		given[p.Name] = p.Value
-	}
+	given := linkParameters(w.t, stack.QuickCreateURL)
 	maps.Copy(given, chosen)
-	inner := w.makeStack(install, given)
+	unique := install + "-" + strings.ToLower(rand.Text())[:4] // the names of an earlier stack of the install may be taken
+	given["AWS::StackId"] = "arn:aws:cloudformation:" + region + ":" + accountID + ":stack/" + stack.StackName + "/" + unique
+	inner := w.makeStack(unique, given)
 	c = &customer{account: inner, tasks: w.tasks}
 	w.makeStepTask(inner)
 	inner.addPolicies(inner.resolver)
 	return c, w.startTask(inner.resolver, "RunnerTask", environ...)
 }
 
-// makeStack makes the resources of the runner's stack of an install, except those that its
-// tasks need.
-func (a *account) makeStack(install string, given map[string]string) *account {
+// linkParameters returns the parameters with which the AWS console opens a link.
+func linkParameters(t testing.TB, link string) map[string]string {
+	t.Helper()
+	_, query, found := strings.Cut(link, "#/stacks/create/review?")
+	values, err := url.ParseQuery(query)
+	if err != nil || !found {
+		t.Fatalf("the console does not open %s: %v", link, err)
+	}
+	given := map[string]string{}
+	for name := range values {
+		if parameter, ok := strings.CutPrefix(name, "param_"); ok {
+			given[parameter] = values.Get(name)
+		}
+	}
+	return given
+}
+
+// delete deletes the stack as CloudFormation does. The bucket of states with its policy, its
+// key and the boundary stay. The runner must have stopped.
+func (c *customer) delete() {
+	c.t.Helper()
+	for id, res := range c.tmpl.Resources {
+		m, ok := c.made[id]
+		if !ok {
+			continue
+		}
+		var err error
+		switch res.Type {
+		case "AWS::IAM::Role":
+			c.guard.DeleteRole(m.attr["Arn"])
+		case "AWS::SSM::Parameter":
+			_, err = ssm.NewFromConfig(c.config("SSM")).DeleteParameter(c.t.Context(), &ssm.DeleteParameterInput{Name: &m.ref})
+		case "AWS::Logs::LogGroup":
+			_, err = cloudwatchlogs.NewFromConfig(c.config("CLOUDWATCH_LOGS")).DeleteLogGroup(c.t.Context(), &cloudwatchlogs.DeleteLogGroupInput{LogGroupName: &m.ref})
+		case "AWS::S3::Bucket", "AWS::KMS::Key":
+			if res.DeletionPolicy != "RetainExceptOnCreate" {
+				c.t.Errorf("the deletion of the stack deletes %s: %s", id, res.DeletionPolicy)
+			}
+		}
+		c.ok("delete "+id, err)
+	}
+}
+
+// makeStack makes the resources of a runner's stack, except those that its tasks need. Their
+// names contain the parameter unique.
+func (a *account) makeStack(unique string, given map[string]string) *account {
 	a.t.Helper()
-	inner := &account{id: a.id + "-" + install, endpoints: a.endpoints, guard: a.guard, refused: a.refused, managed: a.managed,
+	inner := &account{id: a.id + "-" + unique, endpoints: a.endpoints, guard: a.guard, refused: a.refused, managed: a.managed,
 		resolver: &resolver{t: a.t, tmpl: readTemplate(a.t, runnerTemplate), made: map[string]made{}, given: given}}
 	for name := range inner.tmpl.Parameters {
 		if _, ok := given[name]; !ok && inner.tmpl.Parameters[name].Default == nil {

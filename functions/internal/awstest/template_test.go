@@ -40,6 +40,8 @@ type resource struct {
 	Type       string
 	Condition  string // "": the resource always exists
 	Properties map[string]any
+
+	DeletionPolicy string
 }
 
 // made has the values of the references to a created resource.

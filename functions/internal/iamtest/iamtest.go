@@ -68,6 +68,7 @@ type Guard struct {
 	assumed  []Assumption
 	lives    map[string]time.Duration // of the sessions of a role, by its ARN; absent: what the caller asks for
 	expired  map[string]bool          // sessions that Expire ended, by access key
+	deleted  map[string]int           // how often a role was deleted, by its ARN
 }
 
 // use is an action of a role.
@@ -93,7 +94,8 @@ type Assumption struct{ Role, Session, AccessKeyID string }
 // New returns the Guard of an account that has no roles.
 func New(o Options) *Guard {
 	g := &Guard{Options: o, sts: ststest.New(o.Now), roles: map[string]Role{}, policies: map[string]Policy{}, tables: map[string]Table{}, buckets: map[string]string{},
-		sessions: map[string]session{}, decided: map[string]bool{}, allowed: map[use]int{}, lives: map[string]time.Duration{}, expired: map[string]bool{}}
+		sessions: map[string]session{}, decided: map[string]bool{}, allowed: map[use]int{}, lives: map[string]time.Duration{}, expired: map[string]bool{},
+		deleted: map[string]int{}}
 	g.sts.LetCallersAssume(g.assume)
 	return g
 }
@@ -103,6 +105,16 @@ func (g *Guard) STS() http.Handler { return g.sts }
 
 // AddRole adds a role or replaces it. Sessions that are open keep the previous permissions.
 func (g *Guard) AddRole(r Role) { add(g, g.roles, r.ARN, r) }
+
+// DeleteRole deletes a role, by its ARN. No request of its sessions is allowed any more. If a
+// role with this ARN is added again, it has another unique id.
+func (g *Guard) DeleteRole(arn string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.roles, arn)
+	g.deleted[arn]++
+	maps.DeleteFunc(g.sessions, func(_ string, s session) bool { return s.role.ARN == arn })
+}
 
 // AddPolicy adds the policy of a bucket, a key, a queue or a repository.
 func (g *Guard) AddPolicy(arn string, p Policy) { add(g, g.policies, arn, p) }
@@ -159,7 +171,8 @@ func (g *Guard) Give(role, name string) (aws.Credentials, error) {
 	if !ok {
 		return aws.Credentials{}, fmt.Errorf("the role %s does not exist", role)
 	}
-	id := sha256.Sum256([]byte(role))
+	before, _ := get(g, g.deleted, role)
+	id := sha256.Sum256([]byte(role + strings.Repeat(" again", before)))
 	c := g.sts.AssumeRole("aws", g.Account, role[strings.LastIndex(role, "/")+1:], "AROA"+strings.ToUpper(hex.EncodeToString(id[:]))[:17], name)
 	add(g, g.sessions, c.AccessKeyID, session{role: r, name: name})
 	return c, nil

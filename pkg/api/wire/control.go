@@ -221,7 +221,7 @@ type PushedState struct {
 // Situation is one thing that a person must know or decide, because an install,
 // deployment or job does not continue without a person.
 type Situation struct {
-	Kind      string     `json:"kind" enum:"queued,not-granted,approval,lost,poison,failed,state-unsaved,stopped,retrying,starting,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-pinned,runner-held,runner-outdated,runner-mixed,runner-gone,locked,lock-left,state-unknown,deployed-since"`
+	Kind      string     `json:"kind" enum:"queued,not-granted,states-apart,approval,lost,poison,failed,state-unsaved,stopped,retrying,starting,stopping,step-silent,runner-silent,runner-draining,runner-full,runner-off,runner-pinned,runner-held,runner-outdated,runner-mixed,runner-gone,locked,lock-left,state-unknown,deployed-since"`
 	Component string     `json:"component,omitempty" doc:"The component concerned"`
 	Job       string     `json:"job,omitempty" doc:"The job concerned"`
 	What      string     `json:"what" doc:"What happened"`

@@ -70,7 +70,7 @@ type Stack struct {
 
 	StackName      string           `json:"stack_name" doc:"Proposed name of the stack"`
 	TemplateURL    string           `json:"template_url"`
-	QuickCreateURL string           `json:"quick_create_url" doc:"Opens the customer's console with the template and the parameters"`
+	QuickCreateURL string           `json:"quick_create_url" doc:"Opens the customer's console with the template and the parameters of a new stack. It takes over the states that the last stack left"`
 	Parameters     []StackParameter `json:"parameters" nullable:"false"`
 
 	AppUses []string `json:"app_uses,omitempty" doc:"For the customer, one sentence each: what the app may use in the account with the parameter AppActions; absent if the app declares nothing"`
@@ -81,7 +81,7 @@ type Stack struct {
 	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`
 	Changes    []StackChange `json:"changes,omitempty" doc:"Changes of the report, newest first"`
 
-	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image and grants what the app declares, and before the first report"`
+	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image, grants what the app declares and uses the states of the install, and before the first report"`
 	Left   []StackResource `json:"left,omitempty" doc:"What stays in the customer's account when the stack is deleted, and what replaced stacks left there"`
 }
 
@@ -100,8 +100,10 @@ type StackUpdate struct {
 	Version  string         `json:"version" doc:"Current version of the template"`
 	Image    string         `json:"image" doc:"Current image: the new value of the parameter RunnerImage"`
 	Versions []StackVersion `json:"versions" nullable:"false" doc:"Versions of the template after the one of the stack, oldest first; empty if only the image is older"`
-	Missing  []string       `json:"missing_actions,omitempty" doc:"IAM actions that the app declares and the stack does not grant, such as rds:Describe*, or rds:Describe* for deploy if only this operation lacks it: set the parameter AppActions, or that of the operation"`
-	URL      string         `json:"url" doc:"Opens the customer's console to update the stack with the current template"`
+	// StateBucket is set if an earlier stack has the states of the install.
+	StateBucket string   `json:"state_bucket,omitempty" doc:"Bucket with the states of the install, which the stack does not use: set the parameters ExistingStateBucket and ExistingStateKey; if the stack has no such parameters, the bucket is in another account or region"`
+	Missing     []string `json:"missing_actions,omitempty" doc:"IAM actions that the app declares and the stack does not grant, such as rds:Describe*, or rds:Describe* for deploy if only this operation lacks it: set the parameter AppActions, or that of the operation"`
+	URL         string   `json:"url" doc:"Opens the customer's console to update the stack with the current template"`
 }
 
 // StackVersion is a version of the template.

@@ -260,6 +260,9 @@ func waitingCases() []Case {
 		{"queued: the stack grants less than the version declares", dep(deployment.Node{State: deployment.Pending}, nil, func(d *diagnosis.Deployment) {
 			d.State, d.Missing = deployment.Queued, []string{"bedrock:*", "rds:CreateDBInstance"}
 		})},
+		{"queued: the stack has another bucket than the one with the states", dep(deployment.Node{State: deployment.Pending}, nil, func(d *diagnosis.Deployment) {
+			d.State, d.StatesIn, d.StackHas = deployment.Queued, "fairlead-acme-statebucket-1", "fairlead-acme-statebucket-2"
+		})},
 		{"one plan waits", dep(plan("web"), nil)},
 		{"three plans wait", two(false)},
 		{"two plans wait, and one plan of a lost component", two(true)},

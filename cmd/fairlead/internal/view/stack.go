@@ -68,10 +68,17 @@ func (s Stack) Human(p *Page) {
 		p.Table([]string{"CHANGED", "WHAT"}, rows)
 	}
 	p.Gap()
-	exists := s.Update != nil && (s.State == "online" || s.State == "lost")
-	if exists {
+	exists := s.State == "online" || s.State == "lost"
+	switch {
+	case exists && s.Update != nil:
 		s.update(p)
-	} else {
+	case exists:
+		p.Line("The stack has the current template and image.")
+	}
+	if s.State == "stopped" || s.State == "lost" {
+		p.Line("If the stack was deleted, the role of a new one must be accepted: `fairlead install stack %s --account %s --replace`.", s.Install, s.Account)
+	}
+	if !exists {
 		p.Line("Open this link in account %s, or send it to a person who may create stacks there:", s.Account)
 		p.Line("  %s", s.QuickCreateURL)
 	}
@@ -112,6 +119,9 @@ func (s Stack) update(p *Page) {
 	if len(u.Missing) > 0 {
 		p.Line("  Actions: the app also uses %s", strings.Join(u.Missing, ", "))
 	}
+	if u.StateBucket != "" {
+		s.statesApart(p)
+	}
 	if s.Report.Image != u.Image {
 		p.Line("  RunnerImage: %s", u.Image)
 	}
@@ -120,6 +130,15 @@ func (s Stack) update(p *Page) {
 	p.Line("  %s", u.URL)
 	p.Line("Keep your own parameters, and set the others as below. Review the change set before you apply it.")
 	p.Line("A running job gets time to save its state, and the next plan shows what it left.")
+}
+
+// statesApart writes how the stack gets the states of its install.
+func (s Stack) statesApart(p *Page) {
+	if s.reuses() {
+		p.Line("  ExistingStateBucket and ExistingStateKey: the states of the install are in %s, and the stack has the bucket %s", s.Update.StateBucket, s.Report.StateBucket)
+		return
+	}
+	p.Line("  States: those of the install are in %s, which is not in the account and region of this stack. Install the stack where it is: --account, --region and --replace.", s.Update.StateBucket)
 }
 
 // Stacks is a list of customers' runner stacks.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
-	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -33,18 +32,17 @@ func (cat *Catalog) DeclaredActions(ctx context.Context, org fairlead.OrgID, ins
 }
 
 // MissingActions returns the IAM action patterns that the version declares and the
-// customer's stack of the install does not grant. It returns none if the install's runner
+// customer's stack s of the install does not grant. It returns none if the install's runner
 // is in no stack, or did not report what the stack grants.
-func MissingActions(tx *kernel.Tx, inst store.Install, version fairlead.VersionID) ([]string, error) {
-	all, of, err := runners.GrantedActions(tx, inst)
-	if err != nil || len(all) == 0 {
-		return nil, err
+func MissingActions(tx *kernel.Tx, s store.Stack, version fairlead.VersionID) ([]string, error) {
+	if s.Report == nil || len(s.Report.AppActions) == 0 {
+		return nil, nil
 	}
 	v, err := ReadVersion(tx, version)
 	if err != nil {
 		return nil, err
 	}
-	return v.Spec.AWSActions().Missing(awsaction.Grants{All: all, Of: of}), nil
+	return v.Spec.AWSActions().Missing(awsaction.Grants{All: s.Report.AppActions, Of: s.Report.OperationActions}), nil
 }
 
 // withInstalled adds the actions of the versions that made the install's components.

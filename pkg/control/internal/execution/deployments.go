@@ -294,9 +294,9 @@ func admit(tx *kernel.Tx, inst store.Stored[store.Install], d store.Deployment) 
 	}
 	inst.V.Active = d.ID
 	tx.PutInstall(inst)
-	if missing, err := notGranted(tx, inst.V, d.Deployment); err != nil {
+	if lacks, err := stackLacks(tx, inst.V, d.Deployment); err != nil {
 		return r, err
-	} else if len(missing) > 0 {
+	} else if lacks.any() {
 		r.V.Changed = tx.Now
 		tx.PutDeployment(r)
 		return r, nil

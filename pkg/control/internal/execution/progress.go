@@ -91,11 +91,11 @@ func beginNext(tx *kernel.Tx, inst *store.Stored[store.Install], next store.Stor
 	if err == nil && len(next.V.Nodes) > 0 {
 		_, err = runners.ServingRunner(tx, inst.V)
 	}
-	var missing []string
+	var lacks StackLacks
 	if err == nil {
-		missing, err = notGranted(tx, inst.V, next.V.Deployment)
+		lacks, err = stackLacks(tx, inst.V, next.V.Deployment)
 	}
-	if len(missing) > 0 {
+	if lacks.any() {
 		return nil // it stays queued, as the first of its install; BeginGranted begins it
 	}
 	switch fairlead.KindOf(err) {
@@ -109,26 +109,38 @@ func beginNext(tx *kernel.Tx, inst *store.Stored[store.Install], next store.Stor
 	return refuseDeployment(tx, inst, next, err)
 }
 
-// notGranted returns the actions for which a deployment waits: its version declares them,
-// and the customer's stack does not grant them. A teardown does not wait.
-func notGranted(tx *kernel.Tx, inst store.Install, d deployment.Deployment) ([]string, error) {
-	if d.Kind == deployment.Teardown {
-		return nil, nil
-	}
-	return catalog.MissingActions(tx, inst, d.Version)
+// StackLacks is what a deployment waits for in the customer's stack.
+type StackLacks struct {
+	Actions []string                 // its version declares them, and the stack does not grant them
+	States  *runners.ElsewhereStates // nil: the stack has the states of the install
 }
 
-// NotGranted returns the actions for which the queued deployment waits; nil if it does not
-// wait for the customer's stack.
-func NotGranted(tx *kernel.Tx, inst store.Install, d deployment.Deployment) ([]string, error) {
-	if d.State != deployment.Queued || inst.Active != d.ID {
-		return nil, nil
+func (l StackLacks) any() bool { return len(l.Actions) > 0 || l.States != nil }
+
+// stackLacks returns what a deployment waits for. A teardown waits for no actions.
+func stackLacks(tx *kernel.Tx, inst store.Install, d deployment.Deployment) (out StackLacks, err error) {
+	s, err := runners.StackOf(tx, inst)
+	if err != nil {
+		return out, err
 	}
-	return notGranted(tx, inst, d)
+	if out.States, err = runners.StatesElsewhere(tx, inst, s); err != nil || d.Kind == deployment.Teardown {
+		return out, err
+	}
+	out.Actions, err = catalog.MissingActions(tx, s, d.Version)
+	return out, err
+}
+
+// LacksInStack returns what the queued deployment waits for in the customer's stack; zero if
+// it does not wait for the stack.
+func LacksInStack(tx *kernel.Tx, inst store.Install, d deployment.Deployment) (StackLacks, error) {
+	if d.State != deployment.Queued || inst.Active != d.ID {
+		return StackLacks{}, nil
+	}
+	return stackLacks(tx, inst, d)
 }
 
 // BeginGranted begins the deployment of the runner's install that waited for the customer's
-// stack, if the stack grants what its version declares now. The runner's stack was reported
+// stack, if the stack has what it lacked. The runner's stack was reported
 // before.
 func (ex *Execution) BeginGranted(ctx context.Context, of runners.StackInstall) error {
 	waits := func(tx *kernel.Tx) (inst store.Stored[store.Install], d store.Stored[store.Deployment], err error) {

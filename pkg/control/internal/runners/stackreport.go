@@ -56,6 +56,7 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) (store.Stack, er
 		s.V.Changes = s.V.Changes[:min(len(s.V.Changes), maxStackChanges)]
 		if s.V.Report.ID != report.ID {
 			retire(&s.V)
+			s.V.Adopted = false
 		}
 	}
 	s.V.Report, s.V.Reported = &report, tx.Now
@@ -66,7 +67,8 @@ func recordStack(tx *kernel.Tx, r store.Runner, w SessionStack) (store.Stack, er
 // adoptBucket configures the runner in a customer's stack to keep states in the bucket
 // that the stack created. It does so once, at the stack's first report, before anything
 // is deployed. By default the states stay with the customer. The vendor can update the
-// runner to store them elsewhere.
+// runner to store them elsewhere. If an earlier stack left no states of the install in its
+// bucket, which may have been deleted, the runner changes to the bucket of the new stack.
 func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 	return f.Transact(ctx, "keep the states of runner "+r.Name+" in its stack", func(tx *kernel.Tx) error {
 		s, err := store.Optional(f.Store.Stack(ctx, r.ID))
@@ -82,9 +84,14 @@ func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 			return err
 		}
 		tx.CheckInstall(inst) // fails the commit if a deployment starts meanwhile
+		left, err := leavesBucket(tx, inst.V, runner.V, s.V)
+		if err != nil || left && inst.V.Active != "" {
+			return err // jobs use the earlier bucket; a later session tries again
+		}
 		s.V.Adopted = true
 		tx.PutStack(s)
-		if runner.V.Storage != string(runnerspec.HTTPState) || runner.V.Install != inst.V.ID || inst.V.ID != s.V.Install || inst.V.Bound != nil {
+		fresh := runner.V.Storage == string(runnerspec.HTTPState) && inst.V.Bound == nil
+		if !fresh && !left || runner.V.Install != inst.V.ID || inst.V.ID != s.V.Install {
 			return nil
 		}
 		spec, err := specOf(tx, runner.V)
@@ -107,6 +114,21 @@ func (f *Fleet) adoptBucket(ctx context.Context, r store.Runner) error {
 		tx.PutRunner(runner)
 		return nil
 	})
+}
+
+// leavesBucket reports whether the runner keeps states in the bucket of an earlier stack, and
+// the install has none there.
+func leavesBucket(tx *kernel.Tx, inst store.Install, r store.Runner, s store.Stack) (bool, error) {
+	storage, err := StorageConfig(r)
+	if err != nil {
+		return false, err
+	}
+	in, ok := storage.(*runnerspec.S3Storage)
+	if !ok || in.Bucket == s.Report.StateBucket || !slices.ContainsFunc(s.Earlier, func(e store.StackReport) bool { return e.StateBucket == in.Bucket }) {
+		return false, nil
+	}
+	names, err := StatefulComponents(tx, inst.ID)
+	return len(names) == 0, err
 }
 
 func stackRefused(format string, args ...any) error {
@@ -169,16 +191,12 @@ func changesOf(before, after store.StackReport) (what []string) {
 	return what
 }
 
-// GrantedActions returns the IAM actions that the customer's stack of an install grants to
-// the app, and those of each operation that has fewer; none if the install's runner is in no stack, or did not report them.
-func GrantedActions(tx *kernel.Tx, inst store.Install) (all []string, of map[string][]string, err error) {
+// StackOf returns the customer's stack whose runner serves the install; zero if there is none.
+func StackOf(tx *kernel.Tx, inst store.Install) (store.Stack, error) {
 	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, inst.ID))
 	if err != nil || ref.Version == 0 || inst.Bound != nil && inst.Bound.Runner != ref.V.Runner {
-		return nil, nil, err
+		return store.Stack{}, err
 	}
 	s, err := store.Optional(tx.Store.Stack(tx.Ctx, ref.V.Runner))
-	if err != nil || s.V.Report == nil {
-		return nil, nil, err
-	}
-	return s.V.Report.AppActions, s.V.Report.OperationActions, nil
+	return s.V, err
 }

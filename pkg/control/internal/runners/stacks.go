@@ -32,9 +32,13 @@ type Stack struct {
 	Reported    time.Time // when Report last changed
 	Changes     []StackChange
 	Left        []StackResource
-	// States are the bucket and the key that the next or the current stack takes over from
-	// an earlier stack; zero: it makes its own.
+	// States are those that the current stack takes over from an earlier one; if it has not
+	// reported, or has stopped, those of Next. Zero: it makes its own bucket and key.
 	States StackStates
+	Next   StackStates // that a new stack takes over
+	// Elsewhere is set if the states of the install are in the bucket of an earlier stack, and
+	// the current one has another bucket.
+	Elsewhere *ElsewhereStates
 
 	State     string
 	Since     time.Time // when the stack was prepared, or last seen after its first report; zero if online
@@ -64,13 +68,17 @@ type StackChange struct {
 	What []string // for people, one line for each field
 }
 
-func stackView(s store.Stack) Stack {
+// stackView renders a stack. The parameter held is the result of heldIn.
+func stackView(s store.Stack, held string) Stack {
 	out := Stack{Install: s.Install, InstallName: s.InstallName, Runner: s.Runner, RunnerName: s.RunnerName, Account: s.Account, Region: s.Region,
 		ExternalID: s.ExternalID, Report: (*StackReport)(s.Report), Reported: s.Reported}
 	for _, c := range s.Changes {
 		out.Changes = append(out.Changes, StackChange(c))
 	}
-	out.Left, out.States = leftBy(s), statesOf(s)
+	out.Left, out.Next, out.Elsewhere = leftBy(s), nextStates(s, held), elsewhere(s, held)
+	if out.States = out.Next; s.Report != nil {
+		out.States = takenOver(s, held)
+	}
 	return out
 }
 
@@ -104,7 +112,11 @@ func (f *Fleet) Stack(ctx context.Context, org fairlead.OrgID, install string) (
 	if err != nil {
 		return Stack{}, err
 	}
-	return stackState(r.V, runner.Trust, sessions, f.Now(), sessionStates(f.Kernel, sessions)), nil
+	held, err := heldIn(f.Reading(ctx), inst.V, r.V)
+	if err != nil {
+		return Stack{}, err
+	}
+	return stackState(r.V, held, runner.Trust, sessions, f.Now(), sessionStates(f.Kernel, sessions)), nil
 }
 
 func noStack(install string) error {
@@ -116,9 +128,9 @@ func noStack(install string) error {
 
 // stackState renders a stack with its state. The sessions are sorted, the newest first.
 // Before the first report of the stack, stackState ignores the sessions, because they
-// belong to another stack.
-func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, states []string) Stack {
-	out := stackView(r)
+// belong to another stack. The parameter held is the result of heldIn.
+func stackState(r store.Stack, held string, trust *awsiam.Trust, sessions []store.Stored[store.Session], now time.Time, states []string) Stack {
+	out := stackView(r, held)
 	out.State, out.Since = StackWaiting, r.Created
 	if r.Report == nil {
 		if trust != nil && trust.RoleID == "" {
@@ -143,7 +155,7 @@ func stackState(r store.Stack, trust *awsiam.Trust, sessions []store.Stored[stor
 		out.Since = last.LastSeen
 	}
 	if last.Ended {
-		out.State = StackStopped
+		out.State, out.States = StackStopped, out.Next
 	}
 	return out
 }

@@ -89,6 +89,8 @@ func TestJobsHaveTheTimesOfTheirRunner(t *testing.T) {
 		"a process":               {nil, 20 * time.Second, 2 * time.Minute},
 		"explicit settings":       {[]string{"runner_configuration.job.start_timeout=90s", "runner_configuration.job.stop_grace=30s"}, 90 * time.Second, 30 * time.Second},
 		"a container":             {[]string{"runner_configuration.type=docker"}, 5 * time.Minute, 2 * time.Minute},
+		"a task":                  {[]string{"runner_configuration.type=aws-ecs"}, 5 * time.Minute, 10 * time.Minute},
+		"a task that saves long":  {[]string{"runner_configuration.type=aws-ecs", "runner_configuration.job.stop_grace=1h"}, 5 * time.Minute, time.Hour},
 		"a pod with its own time": {[]string{"runner_configuration.type=kubernetes", "runner_configuration.job.start_timeout=20m"}, 20 * time.Minute, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

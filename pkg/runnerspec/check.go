@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
@@ -26,8 +25,7 @@ const (
 	maxDescription    = 2000 // bytes, the same as in an app
 	maxConcurrency    = 1000
 	maxWarmTasks      = 50
-	maxGroupDepth     = 20                // names in the path of a group
-	maxFargateStop    = 120 * time.Second // limit of stopTimeout on Fargate
+	maxGroupDepth     = 20 // names in the path of a group
 )
 
 // checks returns the checks that the tags of fields name. A message quotes a text only if the text cannot hold a

@@ -56,7 +56,6 @@ func badRunners() map[string]badRunner {
 		"3 CPUs on Fargate":               {with(ecs, "job: cpu: 3"), `runner_configuration.job.cpu is 3, which Fargate does not support [invalid-value]. It supports: 250m, 500m, 1, 2, 4, 8, 16.`},
 		"1 CPU with 1Gi on Fargate":       {with(ecs, "job: memory: 1Gi"), `runner_configuration.job.memory is 1Gi, which Fargate does not support with 1 CPUs [invalid-value]. It supports 2Gi to 8Gi, in steps of 1Gi.`},
 		"a disk of 10Gi on Fargate":       {with(ecs, "job: disk: 10Gi"), `disk must be from 21Gi to 200Gi on Fargate`},
-		"a stop grace beyond Fargate's":   {with(ecs, "job: stop_grace: 5m"), `stop_grace is longer than 2m0s, the maximum on Fargate`},
 		"a task definition and its role":  {with(ecs, "job: task_definition: mine"), `runner_configuration.job.execution_role_arn cannot be set, because task_definition already sets it [conflicting-fields]`},
 		"an invalid role":                 {with(ecs, "job: task_role_arn: admin"), `must be a role's ARN such as arn:aws:iam::123456789012:role/name, not "admin"`},
 		"an invalid image":                {with(docker, "job: image: 'UPPER CASE'"), `must be an image's reference, not "UPPER CASE" [invalid-image]`},

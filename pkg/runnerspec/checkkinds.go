@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -33,7 +32,7 @@ func (r *ECSRunner) check(c *checker) {
 			given bool
 		}{
 			{"image", j.Image != ""}, {"execution_role_arn", j.ExecutionRoleARN != ""}, {"pull_secret", j.PullSecret != ""},
-			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""}, {"stop_grace", j.StopGrace != 0},
+			{"secrets", len(j.Secrets) > 0}, {"log_group", j.LogGroup != ""},
 		} {
 			if c.side == agentSide && (f.name == "execution_role_arn" || f.name == "log_group") {
 				continue // the agent uses this field together with an existing task definition
@@ -45,9 +44,6 @@ func (r *ECSRunner) check(c *checker) {
 	}
 	if j.LaunchType == "ec2" {
 		return
-	}
-	if time.Duration(j.StopGrace) > maxFargateStop {
-		c.Report(where+".stop_grace", "invalid-value", fmt.Sprintf("%s.stop_grace is longer than %s, the maximum on Fargate", where, Duration(maxFargateStop)), "")
 	}
 	if j.CPU != 0 || j.Memory != 0 {
 		cpu, memory := j.CPU, j.Memory

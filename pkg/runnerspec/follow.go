@@ -75,8 +75,12 @@ func (s *Spec) StartTimeout() time.Duration {
 	return cmp.Or(time.Duration(s.Runner.job().StartTimeout), row.startTimeout)
 }
 
-// StopGrace returns the time that an interrupted tool has to save its state. It is 0 if the control plane decides.
-func (s *Spec) StopGrace() time.Duration { return time.Duration(s.Runner.job().StopGrace) }
+// StopGrace returns the time that an interrupted tool has to save its state after a cancellation or a timeout. It is 0
+// if the control plane decides. The step itself interrupts its tool, so no limit of the platform applies.
+func (s *Spec) StopGrace() time.Duration {
+	row, _ := s.Runner.Kind().row()
+	return cmp.Or(time.Duration(s.Runner.job().StopGrace), row.stopGrace)
+}
 
 // NoOutput returns the no-output timeout. It is 0 if the control plane decides.
 func (s *Spec) NoOutput() time.Duration { return time.Duration(s.Runner.job().NoOutput) }

@@ -36,8 +36,14 @@ type kindRow struct {
 	// startTimeout is the default start timeout; 0: the control plane's default. Most kinds pull an
 	// image, and perhaps start a machine, before a job starts.
 	startTimeout time.Duration
-	secret       secretReference // to what job.secrets refers
+	// stopGrace is the default of stop_grace; 0: the control plane's default.
+	stopGrace time.Duration
+	secret    secretReference // to what job.secrets refers
 }
+
+// ecsStopGrace is the default of stop_grace of kind aws-ecs. Operations on RDS, EKS or CloudFront
+// take several minutes, and a tool can save its state only when the current one ends.
+const ecsStopGrace = 10 * time.Minute
 
 // secretReference is a form of the values of job.secrets.
 type secretReference struct {
@@ -51,13 +57,13 @@ func kinds() []kindRow {
 	inCluster := secretReference{pattern: `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, wants: "name/key of a Kubernetes Secret"}
 	file := secretReference{pattern: `^/[^\x00\n]+$`, wants: "the absolute path of a file", file: true}
 	return []kindRow{
-		{AWSECS, ExecutorECS, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, onAWS},
-		{AWSEKS, ExecutorKubernetes, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, inCluster},
-		{AzureAKS, ExecutorKubernetes, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, inCluster},
-		{GCPGKE, ExecutorKubernetes, func() Configuration { return &GKERunner{} }, 5 * time.Minute, inCluster},
-		{Kubernetes, ExecutorKubernetes, func() Configuration { return &KubernetesRunner{} }, 5 * time.Minute, inCluster},
-		{Docker, ExecutorDocker, func() Configuration { return &DockerRunner{} }, 5 * time.Minute, file},
-		{Local, ExecutorProcess, func() Configuration { return &LocalRunner{} }, 0, file},
+		{AWSECS, ExecutorECS, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, ecsStopGrace, onAWS},
+		{AWSEKS, ExecutorKubernetes, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, 0, inCluster},
+		{AzureAKS, ExecutorKubernetes, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, 0, inCluster},
+		{GCPGKE, ExecutorKubernetes, func() Configuration { return &GKERunner{} }, 5 * time.Minute, 0, inCluster},
+		{Kubernetes, ExecutorKubernetes, func() Configuration { return &KubernetesRunner{} }, 5 * time.Minute, 0, inCluster},
+		{Docker, ExecutorDocker, func() Configuration { return &DockerRunner{} }, 5 * time.Minute, 0, file},
+		{Local, ExecutorProcess, func() Configuration { return &LocalRunner{} }, 0, 0, file},
 	}
 }
 
@@ -154,7 +160,7 @@ type JobCommon struct {
 	Timeout      Duration          `json:"timeout,omitzero" only:"control plane" alias:"max_duration" doc:"Longest time of one plan, apply or destroy; then the tool is interrupted. If absent: 30m for a plan, 2h for an apply or destroy."`
 	NoOutput     Duration          `json:"no_output_timeout,omitzero" only:"control plane" doc:"Longest time without a log line; then the tool is interrupted. If absent: 10m."`
 	StartTimeout Duration          `json:"start_timeout,omitzero" doc:"Longest time from the launch of a job until its first report. If absent: 5m; for local the control plane's default of 20s."`
-	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that an interrupted tool has to save its state. If absent: 2m. On Fargate at most 2m."`
+	StopGrace    Duration          `json:"stop_grace,omitzero" alias:"grace_period termination_grace_period" doc:"Time that an interrupted tool has to save its state. If absent: 10m for aws-ecs, else 2m. If ECS stops a task itself, a tool on Fargate has at most 2m."`
 }
 
 // Proxy is the proxy of jobs.

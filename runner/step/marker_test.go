@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -29,11 +30,11 @@ type slowTool struct {
 
 func (*slowTool) Operations() []string { return []string{"apply"} }
 
-func (p *slowTool) Run(ctx context.Context, _ plugin.Spec, _ plugin.Env) (plugin.Result, error) {
+func (p *slowTool) Run(ctx context.Context, spec plugin.Spec, _ plugin.Env) (plugin.Result, error) {
 	<-ctx.Done()
 	p.interrupted = time.Now()
-	<-time.After(p.saves)
-	p.saved = true
+	<-time.After(min(p.saves, spec.Grace.Duration())) // a plugin kills its tool after the grace
+	p.saved = p.saves <= spec.Grace.Duration()
 	return plugin.Result{}, plugin.Errorf("tool-failed", "interrupted")
 }
 
@@ -85,6 +86,18 @@ func (b *billedPlane) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("no route") // CloudWatch Logs: the log takes the other way
 }
 
+// stackGrace returns the grace of the jobs of a customer's stack whose runner has the defaults.
+func stackGrace(t *testing.T) time.Duration {
+	r := runnerspec.Parse("runner.yaml", []byte("runner_configuration: {type: local}\nstate_storage_configuration: {type: http}\n"))
+	if len(r.Problems) > 0 {
+		t.Fatal(r.Problems.Err())
+	}
+	if problems := r.Spec.ForStack(); len(problems) > 0 {
+		t.Fatal(problems.Err())
+	}
+	return r.Spec.StopGrace()
+}
+
 // On AWS a renewal's answer does not wait for a cancellation. The step finds the marker at its next
 // look, renews its lease at once, and only the answer to the renewal cancels the job.
 func TestMarkerBringsCancelWithin3Seconds(t *testing.T) {
@@ -109,7 +122,7 @@ func TestMarkerBringsCancelWithin3Seconds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 				envelope, err := events.NewSigner(key).Sign(t.Context(), events.JobSpec{Runner: "run_1", Job: "job_1", Epoch: 1, Plugin: "tool", Operation: "apply",
-					Grace: events.Seconds(10 * 60), IssuedAt: time.Now(), ExpiresAt: time.Now().Add(hour)})
+					Grace: events.Seconds(stackGrace(t) / time.Second), IssuedAt: time.Now(), ExpiresAt: time.Now().Add(hour)})
 				if err != nil {
 					t.Fatal(err)
 				}

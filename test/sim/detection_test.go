@@ -223,6 +223,48 @@ func TestCancelInterruptsWithin3SecondsOnAWS(t *testing.T) {
 	}
 }
 
+// A customer's stack sets no time for saves, and its tools change databases and clusters: what has
+// begun can last for minutes after an interrupt. A cancellation waits for the save.
+func TestCancelWaitsForASaveOfFiveMinutes(t *testing.T) {
+	for seed := range uint64(3) {
+		plan := scenario{rates: map[string]float64{"tool-slow": 1}, app: []component{{name: "c1", resources: 4}}, marks: &marks{}, saves: 5 * time.Minute,
+			runners: []runnerPlan{{name: "runner1", storage: "http", hosts: 1, capacity: 1, stack: true}}, installs: []installPlan{{name: "i1", runner: "runner1"}}}
+		play(t, seed, plan, func(w *world, persons []*person) {
+			h := persons[0]
+			h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+			var r *run
+			w.until(t, "the tool has created a resource", func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				for key, all := range w.ledger.applies {
+					if len(w.ledger.cloud[key]) > 0 {
+						r = all[0].run
+					}
+				}
+				return r != nil
+			})
+			if err := h.until("cancel the job", func(ctx context.Context) error { _, err := h.c.CancelJob(ctx, string(r.spec.Job)); return err }); err != nil {
+				t.Fatal(err)
+			}
+			w.until(t, "the tool is interrupted", func() bool { return isClosed(r.interrupt) })
+			took := w.await(t, "over", func(j store.Job) bool { return j.ID == r.spec.Job && j.State.Final() })
+			if took < 5*time.Minute {
+				t.Errorf("the tool ended %s after its interrupt, before it had saved", took)
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if j := w.ledger.jobs[r.spec.Job]; j.State != job.Canceled || j.Salvaged != nil {
+				t.Errorf("%s after the interrupt the job is %s (%s: %s)", took, j.State, j.Reason, j.Message)
+			}
+			for uid, o := range w.ledger.cloud[r.key] {
+				if !o.known {
+					t.Errorf("the resource %s is in no saved state", uid)
+				}
+			}
+		})
+	}
+}
+
 // firstStep returns a step that is alive.
 func (w *world) firstStep() *stepProcess {
 	for _, h := range w.hosts {

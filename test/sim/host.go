@@ -113,7 +113,7 @@ func (h *host) startAgent() *process {
 	go func() {
 		defer p.exit()
 		err := agent.Run(p.ctx, config.Runner{URL: "https://control.example", Data: h.dir, EnrolmentToken: h.token,
-			Config: fmt.Sprintf("{runner_configuration: {type: local, concurrency: %d}}", h.runner.capacity)},
+			Config: fmt.Sprintf("{final: %t, runner_configuration: {type: local, concurrency: %d}}", h.runner.stack, h.runner.capacity)},
 			h.w.logger(p.name), agent.Options{Version: "sim", Executor: &simExecutor{h, p}, Stop: stop, Random: p.random, AwaitTool: func(ctx context.Context, workspace string) (proctree.Outcome, error) {
 				return h.awaitTool(ctx, p, filepath.Base(workspace)), nil
 			},

@@ -64,6 +64,14 @@ func (w *world) publish(ctx context.Context, c *client.Client, version int) erro
 	return err
 }
 
+// made returns the request that creates the runner.
+func (r runnerPlan) made() control.NewRunner {
+	if r.stack {
+		return control.NewRunner{Name: r.name, File: control.RunnerFile{Set: []string{"runner_configuration.type=aws-ecs", "state_storage_configuration.type=" + r.storage}}}
+	}
+	return control.NewRunner{Name: r.name, Storage: r.storage}
+}
+
 // setUp creates the objects that exist before the first fault, and returns the persons.
 func (w *world) setUp() []*person {
 	admin := w.newPerson("admin", installPlan{})
@@ -71,7 +79,7 @@ func (w *world) setUp() []*person {
 	ctx := context.WithValue(context.Background(), siteKey{}, site{name: "setup"})
 	w.must("register the API token", srv.control.RegisterToken(ctx, org, "admin", w.apiToken))
 	for _, r := range w.plan.runners {
-		w.must("create a runner", srv.control.EnsureRunner(ctx, org, control.NewRunner{Name: r.name, Storage: r.storage}))
+		w.must("create a runner", srv.control.EnsureRunner(ctx, org, r.made()))
 	}
 	w.must("publish", admin.until("publish", func(ctx context.Context) error { return w.publish(ctx, admin.c, 1) }))
 	var persons []*person

@@ -64,7 +64,8 @@ type scenario struct {
 	runners  []runnerPlan
 	installs []installPlan
 	moments  []moment
-	marks    *marks // nil: the control plane lets renewals wait; else it works as on AWS, with these cancel markers
+	saves    time.Duration // how long an interrupted tool needs before it saves its state
+	marks    *marks        // nil: the control plane lets renewals wait; else it works as on AWS, with these cancel markers
 }
 
 type component struct {
@@ -78,6 +79,7 @@ type runnerPlan struct {
 	storage  string
 	hosts    int
 	capacity int
+	stack    bool // as in a customer's stack: of kind aws-ecs, and the agent's file is final
 }
 
 type installPlan struct {

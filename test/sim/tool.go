@@ -151,6 +151,9 @@ func (r *run) main(saved []byte) (e ending) {
 		return err
 	}()
 	if r.spec.Plan != nil && r.began {
+		if r.interrupted() && w.plan.saves > 0 {
+			r.p.cross("save", w.plan.saves, w.plan.saves)
+		}
 		if err := r.save(); err != nil {
 			r.say("Error: the state is not saved: %v", err)
 			w.ledger.abandon(r, "its state could not be saved")

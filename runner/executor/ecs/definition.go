@@ -22,7 +22,10 @@ import (
 const (
 	defaultCPU    = 1000    // thousandths
 	defaultMemory = 2 << 30 // bytes
-	maxStopGrace  = 2 * time.Minute
+	// maxStopTimeout is the longest stopTimeout of a container on Fargate. It applies when ECS stops
+	// the task. A cancellation does not stop the task: the step interrupts its tool itself, and
+	// gives it stop_grace.
+	maxStopTimeout = 2 * time.Minute
 )
 
 // user is the user and group of the runner's image. It is not root.
@@ -94,11 +97,11 @@ func (e *Executor) describe() *ecs.RegisterTaskDefinitionInput {
 		Cpu: int32(float64(cpu) * 1.024), Memory: aws.Int32(int32(memory >> 20)),
 		// An init process would have the tools' user and the container's whole environment, which a tool could then read.
 		LinuxParameters: &types.LinuxParameters{InitProcessEnabled: &no}}
-	grace := cmp.Or(time.Duration(j.StopGrace), maxStopGrace)
+	stopTimeout := cmp.Or(time.Duration(j.StopGrace), maxStopTimeout)
 	if j.LaunchType != "ec2" {
-		grace = min(grace, maxStopGrace)
+		stopTimeout = min(stopTimeout, maxStopTimeout)
 	}
-	step.StopTimeout = aws.Int32(int32(grace / time.Second))
+	step.StopTimeout = aws.Int32(int32(stopTimeout / time.Second))
 	if j.PullSecret != "" {
 		step.RepositoryCredentials = &types.RepositoryCredentials{CredentialsParameter: &j.PullSecret}
 	}

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/queue"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -273,4 +275,94 @@ func TestFollowedLogIsSentMoreOften(t *testing.T) {
 			})
 		})
 	}
+}
+
+// searches counts the searches of queues for dead letters.
+type searches struct {
+	queue.Queue
+	n int
+}
+
+func (s *searches) DeadLetters(ctx context.Context, name string, most int) ([]queue.Message, error) {
+	s.n++
+	return s.Queue.DeadLetters(ctx, name, most)
+}
+
+// A search for dead letters costs a request and a write. On AWS the queue of a runner that acts on
+// its wake-ups is searched once a day, and that of a runner whose job waits every hour.
+func TestQueueIsSearchedForDeadLettersIfAJobWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		s := &searches{Queue: p.Queue}
+		p.Queue, p.Intervals = s, control.Metered()
+		pass := func(d time.Duration) int {
+			before := s.n
+			for end := p.Now().Add(d); p.Now().Before(end); {
+				p.sleep(4 * time.Minute)
+				p.must("sweep", func() error { return errOf(p.Sweep(p.ctx)) })
+			}
+			return s.n - before
+		}
+		if n := pass(23 * time.Hour); n != 0 {
+			t.Errorf("%d searches in 23 hours without jobs, want none", n)
+		}
+		if n := pass(2 * time.Hour); n != 1 {
+			t.Errorf("%d searches after a day without jobs, want one", n)
+		}
+		p.must("ask for a job", func() error { return errOf(p.CheckRunner(p.ctx, me, "local", "")) })
+		if n := pass(30 * time.Minute); n != 1 {
+			t.Errorf("%d searches in half an hour while a job waits, want one", n)
+		}
+	})
+}
+
+// On AWS the sweep reads an idle runner about once in each of its heartbeats, and finds within one sweep
+// that the runner is lost: 11 minutes after its last heartbeat, or when its agent ended.
+func TestIdleRunnerIsReadRarelyAndLostOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		meter := enginetest.Meter(enginetest.Memory())
+		p := newPlane(t, meter)
+		p.Intervals = control.Metered()
+		beat := func(h control.Heartbeat) {
+			p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, h) })
+		}
+		// pass sweeps as on AWS for d, and returns how many runners turned lost, and the read units of the sweeps.
+		pass := func(d time.Duration) (lost int, reads float64) {
+			for end := p.Now().Add(d); p.Now().Before(end); {
+				p.sleep(12 * time.Second)
+				meter.Reset()
+				s, err := p.Sweep(p.ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lost, reads = lost+s.Lost, reads+meter.Total().Read-0.5 // each sweep asks for due jobs
+			}
+			return lost, reads
+		}
+		beat(control.Heartbeat{Capacity: 4})
+		pass(10 * time.Minute) // the first look at a new runner
+		var sum float64
+		for range 24 {
+			beat(control.Heartbeat{Capacity: 4})
+			lost, reads := pass(10 * time.Minute)
+			if sum += reads; lost != 0 {
+				t.Fatal("a runner that renews its session is lost")
+			}
+		}
+		if hour := sum / 4; hour > 15 {
+			t.Errorf("the sweep reads %.1f units in an hour for an idle runner, want at most 15", hour)
+		}
+		if lost, _ := pass(time.Minute); lost != 0 {
+			t.Error("the runner is lost within 11 minutes")
+		}
+		if lost, _ := pass(12 * time.Second); lost != 1 {
+			t.Error("the next sweep after 11 minutes does not find that the runner is lost")
+		}
+		beat(control.Heartbeat{Capacity: 4})
+		pass(10 * time.Minute)
+		beat(control.Heartbeat{Capacity: 4, Ending: true})
+		if w, err := p.Store.Watch(p.ctx, p.session.Runner); err != nil || w.V.Online {
+			t.Errorf("after the end of its agent the runner is recorded as %+v, %v, want offline", w.V, err)
+		}
+	})
 }

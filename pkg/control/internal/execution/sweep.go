@@ -130,6 +130,7 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 				s.Stuck++
 			}
 			tx.Wake(j)
+			ex.NoteResent(j.Runner)
 			again := tx.Now.Add(min(max(tx.Now.Sub(j.QueuedAt()), job.ResendAfter), maxResend))
 			if stuck := j.WaitsSince().Add(job.StuckAfter); stuck.After(tx.Now) && stuck.Before(again) {
 				again = stuck

@@ -1,6 +1,10 @@
 package kernel
 
-import "time"
+import (
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+)
 
 const (
 	// heartbeatEvery is the default of Intervals.Heartbeat.
@@ -32,18 +36,25 @@ type Intervals struct {
 	// LogFollowed replaces LogEvery while a reader follows the log; 0: LogEvery. A step
 	// gets the new interval with the answer to its next renewal.
 	LogFollowed time.Duration
-	Watch       time.Duration // time between two checks whether a runner is lost; 0: 15 s
+	// Watch is the time between two lists of all runners by the sweep; 0: 15 s. In between, the sweep
+	// looks at the runners whose last known heartbeat is too old.
+	Watch time.Duration
+	// Letters is the time between two searches of a runner's queue for dead letters, as long as
+	// the runner acts on its wake-ups: then its queue has hardly any. 0: as for other runners.
+	Letters time.Duration
 }
 
 // Metered returns the intervals for platforms that bill each request, such as AWS
 // Lambda. Heartbeats would be most of the cost of an idle runner, and a waiting request
 // keeps a function running. So the renewal of its session is the heartbeat of an idle agent.
 // If the agent is dead, the first job that it does not claim shows it. A busy agent has time
-// for retries before it is shown as lost. Checks of runners are reads, and their number grows
-// with the number of runners. Each piece of a log costs a write and an invocation, so few
-// pieces are sent while no reader follows.
+// for retries before it is shown as lost. Lists of runners are reads, and their number grows
+// with the number of runners; a new runner can be lost 11 minutes after it is made, so it is
+// listed before. Each piece of a log costs a write and an invocation, so few
+// pieces are sent while no reader follows. A search for dead letters is a request, a write and
+// its record in the table's stream.
 func Metered() Intervals {
-	return Intervals{Heartbeat: 18 * time.Second, IdleHeartbeat: 10 * time.Minute, Prompt: true, Watch: 4 * time.Minute,
+	return Intervals{Heartbeat: 18 * time.Second, IdleHeartbeat: 10 * time.Minute, Prompt: true, Watch: 10 * time.Minute, Letters: 24 * time.Hour,
 		LogEvery: 2 * time.Second, LogFollowed: 500 * time.Millisecond}
 }
 
@@ -73,12 +84,30 @@ func (k *Kernel) IdleLostAfter() time.Duration {
 // three missed heartbeats, at most lostAtLatest. Agents retry a heartbeat that failed.
 func (k *Kernel) LostAfter() time.Duration { return min(3*k.HeartbeatEvery(), lostAtLatest) }
 
-// WatchEvery returns the time between two checks of a runner by the sweep.
+// WatchEvery returns the time between two lists of all runners by the sweep.
 func (k *Kernel) WatchEvery() time.Duration {
 	if k.Intervals.Watch > 0 {
 		return k.Intervals.Watch
 	}
 	return watchEvery
+}
+
+// The time between two searches of a queue for dead letters is letterLooks lists of the runners, but
+// at most maxLetters. It is long, because even an empty search takes one second on SQS.
+const (
+	letterLooks = 15
+	maxLetters  = time.Hour
+)
+
+// LettersEvery returns the time between two searches of the runner's queue for dead letters, if the
+// last one was at this time. Only a process that sent a wake-up again knows that the runner did
+// not act on it; if another process sweeps next, the search comes later.
+func (k *Kernel) LettersEvery(id fairlead.RunnerID, last time.Time) time.Duration {
+	every := min(letterLooks*k.WatchEvery(), maxLetters)
+	if k.Resent(id, last) {
+		return every
+	}
+	return max(every, k.Intervals.Letters)
 }
 
 // watchEvery is the default of Intervals.Watch.

@@ -112,6 +112,7 @@ type Kernel struct {
 	// holdUntil is the time before which no lease counts as expired, in Unix
 	// nanoseconds.
 	holdUntil atomic.Int64
+	resent    resent
 }
 
 // New returns a Kernel with these dependencies.

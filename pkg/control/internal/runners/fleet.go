@@ -3,17 +3,12 @@
 // online.
 package runners
 
-import (
-	"sync/atomic"
-
-	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
-)
+import "github.com/fairlead/fairlead/pkg/control/internal/kernel"
 
 // Fleet manages the runners of all orgs and their agents. Safe for concurrent use.
 type Fleet struct {
 	*kernel.Kernel
-	// watched is the time of the last check of all runners, in Unix nanoseconds.
-	watched atomic.Int64
+	known watches
 }
 
 // New returns a Fleet on the kernel.

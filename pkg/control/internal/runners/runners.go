@@ -129,12 +129,14 @@ func WithSessions(tx *kernel.Tx, r store.Runner) (Runner, error) {
 
 // sessionState returns the current state of an agent's newest session: online, lost or
 // ended.
-func sessionState(k *kernel.Kernel, s store.Session) string {
-	after := k.LostAfter()
+func sessionState(k *kernel.Kernel, s store.Session) string { return stateAfter(k, s, silence(k, s)) }
+
+// silence returns after which time without a heartbeat an agent's newest session counts as lost.
+func silence(k *kernel.Kernel, s store.Session) time.Duration {
 	if len(s.Running) == 0 {
-		after = k.IdleLostAfter()
+		return k.IdleLostAfter()
 	}
-	return stateAfter(k, s, after)
+	return k.LostAfter()
 }
 
 func stateAfter(k *kernel.Kernel, s store.Session, after time.Duration) string {
@@ -148,22 +150,31 @@ func stateAfter(k *kernel.Kernel, s store.Session, after time.Duration) string {
 }
 
 // sessionStates returns the states of a runner's sessions, which are sorted, the newest
-// first. A session that its agent has replaced gets no heartbeats any more. What it reported
-// is old, so it counts as lost soon.
+// first.
 func sessionStates(k *kernel.Kernel, sessions []store.Stored[store.Session]) []string {
+	var states []string
+	for i, after := range silences(k, sessions) {
+		states = append(states, stateAfter(k, sessions[i].V, after))
+	}
+	return states
+}
+
+// silences returns after which time without a heartbeat each of a runner's sessions counts as lost. The
+// sessions are sorted, the newest first. A session that its agent has replaced gets no heartbeats any
+// more. What it reported is old, so it counts as lost soon.
+func silences(k *kernel.Kernel, sessions []store.Stored[store.Session]) (all []time.Duration) {
 	type agent struct{ identity, instance string }
 	newer := map[agent]bool{}
-	var states []string
 	for _, s := range sessions {
 		of := agent{s.V.Agent, s.V.Instance}
 		if newer[of] {
-			states = append(states, stateAfter(k, s.V, k.LostAfter()))
+			all = append(all, k.LostAfter())
 		} else {
-			states = append(states, sessionState(k, s.V))
+			all = append(all, silence(k, s.V))
 		}
 		newer[of] = true
 	}
-	return states
+	return all
 }
 
 // Gone returns a function that reports whether an agent of the session's runner is gone: the

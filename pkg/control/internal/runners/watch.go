@@ -3,7 +3,8 @@ package runners
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -11,10 +12,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
-
-// WatchRunners searches a runner's queue for dead letters once in letterLooks checks of
-// the runner, because even an empty search takes one second on SQS.
-const letterLooks = 15
 
 // Limits of concurrent checks of runners and of concurrent searches of queues.
 const (
@@ -33,48 +30,49 @@ type Watched struct {
 	Letters int // dead letters
 }
 
-// WatchRunners checks each runner that ever had a session. Each process does so at most
-// once in WatchEvery. WatchRunners finds runners whose agents died and so report nothing.
-// It only reads, unless a runner's state changed. If several processes find the same
-// change, one of them commits it.
+// watches is what a process knows of the runners that ever had a session, so that it reads a runner
+// again only when it can be lost. Safe for concurrent use.
+type watches struct {
+	mu     sync.Mutex
+	listed time.Time // when all of them were read
+	all    map[fairlead.RunnerID]known
+}
+
+// known is a runner's watch, and the time before which its agents cannot be lost by silence. If its
+// agents ended their sessions or are suspected, the one who notes that also records whether the
+// runner is lost.
+type known struct {
+	watch store.RunnerWatch
+	until time.Time // zero: not known
+}
+
+// WatchRunners finds runners whose agents died and so report nothing. It lists all runners once in
+// WatchEvery, and looks at a runner when the last heartbeat that this process knows of is too old. It
+// only reads, unless a runner's state changed. If several processes find the same change, one of
+// them commits it.
 func (f *Fleet) WatchRunners(ctx context.Context) (out Watched, err error) {
 	now := f.Instant()
-	last := f.watched.Load()
-	if now.UnixNano()-last < int64(f.WatchEvery()) || now.Before(f.HeldUntil()) {
+	if now.Before(f.HeldUntil()) {
 		return out, nil // agents could not report while the control plane was down
 	}
-	if !f.watched.CompareAndSwap(last, now.UnixNano()) {
-		return out, nil
+	search, err := f.list(ctx, now)
+	if err != nil {
+		return out, err
 	}
-	var search []store.RunnerWatch
-	for q := (fairlead.PageQuery{Limit: engine.MaxPage}); ; {
-		p, err := f.Store.Watches(ctx, q)
+	due := f.due(now)
+	changed := kernel.Concurrently(maxWatches, due, func(w store.RunnerWatch) bool {
+		changed, err := f.watchRunner(ctx, w)
 		if err != nil {
-			return out, err
+			f.Logger.Warn("cannot check whether a runner is online; the next check tries again", "runner", w.Name, "error", err)
 		}
-		changed := kernel.Concurrently(maxWatches, p.Items, func(w store.Stored[store.RunnerWatch]) bool {
-			changed, err := f.watchRunner(ctx, w.V)
-			if err != nil {
-				f.Logger.Warn("cannot check whether a runner is online; the next check tries again", "runner", w.V.Name, "error", err)
+		return changed
+	})
+	for i, w := range due {
+		if changed[i] {
+			out.Turned++
+			if w.Online {
+				out.Lost++
 			}
-			return changed
-		})
-		for i, w := range p.Items {
-			if changed[i] {
-				out.Turned++
-				if w.V.Online {
-					out.Lost++
-				}
-			}
-			if now.Sub(w.V.LookedForLetters) >= letterLooks*f.WatchEvery() {
-				search = append(search, w.V)
-			}
-		}
-		if ctx.Err() != nil {
-			return out, ctx.Err()
-		}
-		if q.After = p.Next; p.Next == "" {
-			break
 		}
 	}
 	found := kernel.Concurrently(maxSearches, search, func(w store.RunnerWatch) int {
@@ -90,12 +88,71 @@ func (f *Fleet) WatchRunners(ctx context.Context) (out Watched, err error) {
 	return out, ctx.Err()
 }
 
+// list reads the watches of all runners if this process has not done so for WatchEvery. It returns
+// those whose queues must be searched for dead letters.
+func (f *Fleet) list(ctx context.Context, now time.Time) (search []store.RunnerWatch, err error) {
+	f.known.mu.Lock()
+	defer f.known.mu.Unlock()
+	if now.Sub(f.known.listed) < f.WatchEvery() {
+		return nil, nil
+	}
+	all := map[fairlead.RunnerID]known{}
+	for q := (fairlead.PageQuery{Limit: engine.MaxPage}); ; {
+		p, err := f.Store.Watches(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range p.Items {
+			k := known{watch: w.V}
+			if old := f.known.all[w.V.Runner]; w.V.Online && old.watch.Online {
+				k.until = old.until
+			}
+			all[w.V.Runner] = k
+			if now.Sub(w.V.LookedForLetters) >= f.LettersEvery(w.V.Runner, w.V.LookedForLetters) {
+				search = append(search, w.V)
+			}
+		}
+		if q.After = p.Next; p.Next == "" {
+			break
+		}
+	}
+	f.known.listed, f.known.all = now, all
+	return search, nil
+}
+
+// due returns the runners that may be lost: those that were listed just now and whose last heartbeat
+// is not known, and those whose last heartbeat is too old.
+func (f *Fleet) due(now time.Time) (due []store.RunnerWatch) {
+	f.known.mu.Lock()
+	defer f.known.mu.Unlock()
+	for _, k := range f.known.all {
+		if k.until.IsZero() && f.known.listed.Equal(now) || !k.until.IsZero() && now.After(k.until) {
+			due = append(due, k.watch)
+		}
+	}
+	return due
+}
+
+// note keeps when the runner can be lost; the zero time: it is not online.
+func (f *Fleet) note(w store.RunnerWatch, until time.Time) {
+	f.known.mu.Lock()
+	defer f.known.mu.Unlock()
+	if k, ok := f.known.all[w.Runner]; ok {
+		k.watch.Online, k.until = !until.IsZero(), until
+		f.known.all[w.Runner] = k
+	}
+}
+
 // watchRunner records whether an agent of the runner is online, and reports whether
 // that changed.
 func (f *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turned bool, err error) {
-	online, err := f.Online(ctx, found.Runner)
-	if err != nil || online == found.Online {
+	until, err := f.onlineUntil(ctx, found.Runner)
+	if err != nil {
 		return false, err
+	}
+	f.note(found, until)
+	if !until.IsZero() == found.Online {
+		return false, nil
 	}
 	err = f.Transact(ctx, "watch runner "+found.Name, func(tx *kernel.Tx) error {
 		turned = false
@@ -119,16 +176,29 @@ func (f *Fleet) watchRunner(ctx context.Context, found store.RunnerWatch) (turne
 
 // Online reports whether an agent of the runner is online.
 func (f *Fleet) Online(ctx context.Context, id fairlead.RunnerID) (bool, error) {
+	until, err := f.onlineUntil(ctx, id)
+	return !until.IsZero(), err
+}
+
+// onlineUntil returns the time until which the runner's agents count as online if they send no more
+// heartbeats, or the zero time if none is online.
+func (f *Fleet) onlineUntil(ctx context.Context, id fairlead.RunnerID) (until time.Time, err error) {
 	for _, limit := range []int{newestSessions, MaxAgents} {
 		sessions, err := f.Store.Sessions(ctx, id, limit)
 		if err != nil {
-			return false, err
+			return time.Time{}, err
 		}
-		if slices.Contains(sessionStates(f.Kernel, sessions), "online") {
-			return true, nil
+		for i, after := range silences(f.Kernel, sessions) {
+			s := sessions[i].V
+			if at := s.LastSeen.Add(after); stateAfter(f.Kernel, s, after) == "online" && at.After(until) {
+				until = at
+			}
+		}
+		if !until.IsZero() {
+			return until, nil
 		}
 	}
-	return false, nil
+	return time.Time{}, nil
 }
 
 // Suspect marks the online sessions of the runner as lost for which is returns true, until

@@ -78,7 +78,11 @@ func Sweeps(sweep func(context.Context) (control.Swept, error), queue *sqs.Backl
 			}
 		}
 		swept, err := sweep(ctx)
-		logger.Info("swept", slog.Any("", swept)) // the empty name makes the counts attributes of the line itself
+		if swept == (control.Swept{}) {
+			logger.Debug("the sweep found nothing") // this is so five times a minute, and each line costs
+		} else {
+			logger.Info("swept", slog.Any("", swept)) // the empty name makes the counts attributes of the line itself
+		}
 		if err != nil {
 			err = fmt.Errorf("sweep: %w", err)
 		}

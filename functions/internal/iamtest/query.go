@@ -10,14 +10,6 @@ import (
 
 // The methods of this file return the calls of requests to services whose requests are forms.
 
-// list returns the values of a list in a form, such as Filter.1, Filter.2.
-func list(form url.Values, name string) (out []string) {
-	for i := 1; form.Has(name + "." + strconv.Itoa(i)); i++ {
-		out = append(out, form.Get(name+"."+strconv.Itoa(i)))
-	}
-	return out
-}
-
 // tagsIn returns the tags in a form, such as Tag.1.Key and Tag.1.Value.
 func tagsIn(form url.Values, name string) map[string]string {
 	out := map[string]string{}

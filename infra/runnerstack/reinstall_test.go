@@ -62,6 +62,30 @@ func TestReinstalledStackOpensEarlierStates(t *testing.T) {
 	}
 }
 
+// A stack says which of bucket and key it made: what existed before may be the customer's own,
+// and neither its output nor the vendor's list may advise to remove it.
+func TestStackNamesWhatItMade(t *testing.T) {
+	const key = "arn:aws:kms:eu-central-1:111122223333:key/0aa0aa00"
+	for _, tt := range []struct {
+		made    string
+		existed int // of bucket and key
+		given   []string
+	}{
+		{"bucket,key", 0, nil},
+		{"bucket", 1, []string{"ExistingStateKey", key}},
+		{"", 2, []string{"ExistingStateBucket", "bucket-of-an-earlier-stack", "ExistingStateKey", key}},
+	} {
+		s := stack(t, tt.given...)
+		if got := infratest.TaskEnvironment(t, s, "RunnerTask")["FAIRLEAD_STATES_MADE"]; got != tt.made {
+			t.Errorf("with %q the runner reports that the stack made %q, want %q", tt.given, got, tt.made)
+		}
+		out, err := s.Output("RetainedResources")
+		if n := strings.Count(fmt.Sprint(out), "it existed before this stack: keep it"); err != nil || n != tt.existed {
+			t.Errorf("with %q the output says of %d resources that they existed before, want %d: %v, %v", tt.given, n, tt.existed, out, err)
+		}
+	}
+}
+
 // The optional parts of the stack exist only if the customer asks for them.
 func TestOptionalPartsAreTheCustomersChoice(t *testing.T) {
 	const key = "arn:aws:kms:eu-central-1:111122223333:key/0aa0aa00"

@@ -25,7 +25,9 @@ func (b *builder) environment() (map[string]string, error) {
 		Install: *b.p.installID.ValueAsString(), ExternalID: *b.p.externalID.ValueAsString(), TrustedKeys: *b.p.trustedKeys.ValueAsString(),
 		StackID: *awscdk.Aws_STACK_ID(), StackVersion: stackversion.Current(), Image: *b.p.image.ValueAsString(),
 		StateBucket: b.bucketName(), StateKey: b.keyARN(),
-		Images: *b.images.AttrRepositoryUri(), Artifacts: *b.artifacts.AttrRepositoryUri(),
+		// A rule of the template permits no new key for an existing bucket.
+		StatesMade: *awscdk.Token_AsString(onIf(b.p.newBucket, onIf(b.p.newKey, "bucket,key", "bucket"), ""), nil),
+		Images:     *b.images.AttrRepositoryUri(), Artifacts: *b.artifacts.AttrRepositoryUri(),
 		RoleProvision: *b.operations[provision].AttrArn(), RoleDeploy: *b.operations[deploy].AttrArn(),
 		RoleDeprovision: *b.operations[deprovision].AttrArn(), RoleReadOnly: *b.operations[readOnly].AttrArn(),
 		StepRoleProvision: b.stepRole(provision), StepRoleDeploy: b.stepRole(deploy), StepRoleDeprovision: b.stepRole(deprovision), StepRoleReadOnly: b.stepRole(readOnly),

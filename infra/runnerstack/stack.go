@@ -96,8 +96,11 @@ func (b *builder) outputs() {
 	output("RunnerRoleId", "unique id of that role: a new role with the same name has another", *b.taskRole.AttrRoleId())
 	output("StateBucketName", "Terraform states and saved plans; kept when the stack is deleted", b.bucketName())
 	output("StateKeyArn", "key of the state bucket; kept when the stack is deleted", b.keyARN())
+	existed := func(made awscdk.CfnCondition) string {
+		return *awscdk.Token_AsString(onIf(made, "", "; it existed before this stack: keep it unless an earlier stack of this install made it"), nil)
+	}
 	output("RetainedResources", "what stays in the account when this stack is deleted; remove it only after the vendor has torn the app down",
-		b.bucketName()+" (S3 bucket: the only record of what the app made), "+b.keyARN()+" (KMS key: opens the bucket), "+
+		b.bucketName()+" (S3 bucket: the only record of what the app made"+existed(b.p.newBucket)+"), "+b.keyARN()+" (KMS key: opens the bucket"+existed(b.p.newKey)+"), "+
 			*b.boundary.Ref()+" (IAM policy: boundary of the app's roles), "+b.iamARN("role"+b.appPath()+"*")+" (roles that the app made)")
 	output("BoundaryArn", "permissions boundary of every role that the app makes; kept when the stack is deleted", *b.boundary.Ref())
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())

@@ -143,7 +143,7 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 	if r := v.Report; r != nil {
 		at := v.Reported.UTC()
 		out.ReportedAt = &at
-		out.Report = &wire.StackReport{StackID: r.ID, Version: r.Version, Region: r.Region, Image: r.Image, StateBucket: r.StateBucket, StateKey: r.StateKey,
+		out.Report = &wire.StackReport{StackID: r.ID, Version: r.Version, Region: r.Region, Image: r.Image, StateBucket: r.StateBucket, StateKey: r.StateKey, Made: r.Made,
 			Images: r.Images, Artifacts: r.Artifacts, Boundary: r.Boundary, AppActions: r.AppActions, OperationActions: r.OperationActions, Roles: r.Roles}
 	}
 	for _, c := range v.Changes {
@@ -239,6 +239,6 @@ func readStack(in *wire.SessionStack) *control.SessionStack {
 		return nil
 	}
 	return &control.SessionStack{Install: fairlead.InstallID(in.InstallID), ExternalID: in.ExternalID,
-		Report: control.StackReport{ID: in.StackID, Version: in.Version, Region: in.Region, Image: in.Image, StateBucket: in.StateBucket, StateKey: in.StateKey,
+		Report: control.StackReport{ID: in.StackID, Version: in.Version, Region: in.Region, Image: in.Image, StateBucket: in.StateBucket, StateKey: in.StateKey, Made: in.Made,
 			Images: in.Images, Artifacts: in.Artifacts, Boundary: in.Boundary, AppActions: in.AppActions, OperationActions: in.OperationActions, Roles: in.Roles}}
 }

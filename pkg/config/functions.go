@@ -157,6 +157,7 @@ type RunnerStack struct {
 
 	StateBucket string `env:"FAIRLEAD_STATE_BUCKET,notEmpty" doc:"name of the S3 bucket for Terraform states and saved plans"`
 	StateKey    string `env:"FAIRLEAD_STATE_KEY,notEmpty" doc:"ARN of the KMS key that encrypts the state bucket"`
+	StatesMade  string `env:"FAIRLEAD_STATES_MADE" doc:"which of them the stack made: bucket,key or bucket; empty: neither. What existed before may be the customer's own"`
 	Images      string `env:"FAIRLEAD_IMAGES,notEmpty" doc:"ECR repository for the app's images"`
 	Artifacts   string `env:"FAIRLEAD_ARTIFACTS,notEmpty" doc:"ECR repository for the app's other artifacts"`
 

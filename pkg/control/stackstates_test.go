@@ -125,3 +125,32 @@ func TestStackAfterATeardownUsesItsOwnBucket(t *testing.T) {
 		}
 	})
 }
+
+// A key that the customer gave to the stack stays the customer's: the list of what a stack
+// leaves says so, as other data may need the key. A key that an earlier stack made and the
+// current one took over is the install's.
+func TestKeyOfTheCustomerIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		v := s.create(control.NewStack{Account: customer})
+		check := func(when string, made []string, bucket, key bool) {
+			t.Helper()
+			w := firstReport(v)
+			w.Report.ID, w.Report.StateKey, w.Report.Made = "arn:aws:cloudformation:eu-central-1:"+customer+":stack/fairlead/"+when, "key", made
+			if _, err := s.open(w); err != nil {
+				t.Fatal(err)
+			}
+			own := map[string]bool{}
+			for _, r := range s.show().Left {
+				own[r.Type] = r.Own
+			}
+			if own["s3-bucket"] != bucket || own["kms-key"] != key || !own["iam-roles"] {
+				t.Errorf("%s: the install's own are %v, want bucket: %t, key: %t", when, own, bucket, key)
+			}
+		}
+		check("neither", nil, false, false)
+		check("a-key-of-the-customer", []string{"bucket"}, true, false)
+		check("both", []string{"bucket", "key"}, true, true)
+		check("both-taken-over", nil, true, true)
+	})
+}

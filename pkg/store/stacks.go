@@ -39,6 +39,7 @@ type StackReport struct {
 	Image       string            `json:"image,omitempty"`
 	StateBucket string            `json:"state_bucket"`
 	StateKey    string            `json:"state_key"`
+	Made        []string          `json:"made,omitempty"` // bucket, key: which of both the stack made; the others existed before
 	Images      string            `json:"images"`
 	Artifacts   string            `json:"artifacts"`
 	Boundary    string            `json:"boundary"`

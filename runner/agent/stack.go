@@ -18,6 +18,9 @@ func sessionStack(s *config.RunnerStack) *wire.SessionStack {
 		Images: s.Images, Artifacts: s.Artifacts, Boundary: s.Boundary,
 		Roles: map[string]string{"provision": s.RoleProvision, "deploy": s.RoleDeploy, "deprovision": s.RoleDeprovision, "read-only": s.RoleReadOnly},
 	}}
+	if s.StatesMade != "" {
+		w.Made = strings.Split(s.StatesMade, ",")
+	}
 	if s.AppActions != "" {
 		w.AppActions, w.OperationActions = strings.Split(s.AppActions, ","), s.ActionsByOperation()
 	}

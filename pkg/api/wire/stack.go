@@ -117,6 +117,7 @@ type StackResource struct {
 	Stack    string `json:"stack" doc:"ARN of the CloudFormation stack"`
 	Type     string `json:"type" enum:"s3-bucket,kms-key,iam-policy,iam-roles"`
 	ID       string `json:"id" doc:"Name of a bucket, path of roles, otherwise an ARN"`
+	Own      bool   `json:"own" doc:"Whether a stack of the install made it. Do not remove a bucket or a key that none made: it may be the customer's own, for other data too"`
 	Replaced bool   `json:"replaced" doc:"Whether its stack was replaced, and the current stack does not use the resource"`
 }
 
@@ -140,6 +141,7 @@ type StackReport struct {
 	Image       string            `json:"image,omitempty" maxLength:"2048" doc:"Image that the runner runs"`
 	StateBucket string            `json:"state_bucket" maxLength:"2048"`
 	StateKey    string            `json:"state_key" maxLength:"2048"`
+	Made        []string          `json:"made,omitempty" maxItems:"2" doc:"Which of the state bucket and its key the stack made: bucket, key. The others existed before"`
 	Images      string            `json:"images" maxLength:"2048"`
 	Artifacts   string            `json:"artifacts" maxLength:"2048"`
 	Boundary    string            `json:"boundary" maxLength:"2048"`

@@ -47,7 +47,7 @@ func (s Stack) Human(p *Page) {
 	if r := s.Report; r != nil {
 		p.Gap()
 		rows := [][]string{{"stack", r.StackID}, {"template version", r.Version}, {"region", r.Region}, {"image", orDash(r.Image)},
-			{"state bucket", r.StateBucket}, {"state key", r.StateKey}, {"image repository", r.Images}, {"artifact repository", r.Artifacts}, {"boundary", r.Boundary}}
+			{"state bucket", r.StateBucket}, {"state key", r.StateKey}, {"made by the stack", orDash(strings.Join(r.Made, ", "))}, {"image repository", r.Images}, {"artifact repository", r.Artifacts}, {"boundary", r.Boundary}}
 		if len(r.AppActions) > 0 {
 			rows = append(rows, []string{"app actions", strings.Join(r.AppActions, ",")})
 		}
@@ -192,21 +192,34 @@ func (o Orphans) JSON() any { return array(o.Left) }
 
 // Human writes what is left, with the commands that remove it.
 func (o Orphans) Human(p *Page) {
+	if o.Report == nil {
+		p.Line("The stack that was prepared for account %s has not reported. If a customer created it, it is not in this list: look for the stack %s in CloudFormation, whose output RetainedResources names what stays. A first creation that fails leaves only a key, which AWS deletes after 30 days.", o.Account, o.StackName)
+	}
 	if len(o.Left) == 0 {
-		p.Line("No stack of install %s has reported yet, so nothing is known to be left.", o.Install)
 		return
 	}
-	table(p, []string{"STACK", "TYPE", "NAME", "LEFT BY"}, o.Left, func(r wire.StackResource) []string {
+	table(p, []string{"STACK", "TYPE", "NAME", "LEFT BY", "MADE BY"}, o.Left, func(r wire.StackResource) []string {
 		by := "the current stack, if it is deleted"
 		if r.Replaced {
 			by = "a replaced stack"
 		}
-		return []string{r.Stack, r.Type, r.ID, by}
+		made := "a stack of the install"
+		if !r.Own {
+			made = "others"
+		}
+		return []string{r.Stack, r.Type, r.ID, by, made}
 	})
 	p.Gap()
 	p.Line("The bucket holds the only record of what the app made in account %s. Remove these only after `fairlead install teardown %s`, in this order:", o.Account, o.Install)
 	for _, r := range o.Left {
-		p.Line("  %s", removal(r))
+		if r.Own {
+			p.Line("  %s", removal(r))
+		}
+	}
+	for _, r := range o.Left {
+		if !r.Own {
+			p.Line("Keep %s: no stack of the install made it, so it is the customer's own, and other data may need it.", r.ID)
+		}
 	}
 }
 

@@ -23,16 +23,26 @@ type StackResource struct {
 	Stack    string // ARN of the CloudFormation stack
 	Type     string
 	ID       string // name of a bucket, path of roles, otherwise an ARN
+	Own      bool   // a stack of the install made it; otherwise it may be the customer's own
 	Replaced bool   // the stack is not the current one, which does not use the resource
 }
 
 // StackStates name a state bucket, its key and their region.
 type StackStates struct{ Bucket, Key, Region string }
 
+// What a stack reports to have made; a bucket or key that it did not make existed before.
+const (
+	madeBucket = "bucket"
+	madeKey    = "key"
+)
+
 // leftBy lists what stays, or has stayed, in the customer's account when a stack is
 // deleted: first of the current stack, then of each earlier one.
 func leftBy(s store.Stack) (left []StackResource) {
 	known := map[string]bool{}
+	made := func(what string, same func(store.StackReport) bool) bool {
+		return slices.ContainsFunc(reports(s), func(r store.StackReport) bool { return same(r) && slices.Contains(r.Made, what) })
+	}
 	add := func(r store.StackReport, replaced bool) {
 		for _, res := range []StackResource{{Type: LeftBucket, ID: r.StateBucket}, {Type: LeftKey, ID: r.StateKey}, {Type: LeftBoundary, ID: r.Boundary}, {Type: LeftRoles, ID: awsiam.AppRolePath(s.Install)}} {
 			place := res.Type + " " + res.ID
@@ -43,7 +53,13 @@ func leftBy(s store.Stack) (left []StackResource) {
 				continue
 			}
 			known[place] = true
-			res.Stack, res.Replaced = r.ID, replaced
+			res.Stack, res.Replaced, res.Own = r.ID, replaced, true
+			switch res.Type {
+			case LeftBucket:
+				res.Own = made(madeBucket, func(of store.StackReport) bool { return of.StateBucket == res.ID })
+			case LeftKey:
+				res.Own = made(madeKey, func(of store.StackReport) bool { return of.StateKey == res.ID })
+			}
 			left = append(left, res)
 		}
 	}

@@ -157,7 +157,8 @@ func checkReport(s store.Stack, r store.StackReport) error {
 // fieldsOf returns the values of a report by name.
 func fieldsOf(r store.StackReport) map[string]string {
 	all := map[string]string{"stack": r.ID, "template version": r.Version, "region": r.Region, "image": r.Image, "state bucket": r.StateBucket, "state key": r.StateKey,
-		"image repository": r.Images, "artifact repository": r.Artifacts, "boundary": r.Boundary, "app actions": strings.Join(r.AppActions, ",")}
+		"image repository": r.Images, "artifact repository": r.Artifacts, "boundary": r.Boundary, "app actions": strings.Join(r.AppActions, ","),
+		"made by the stack": strings.Join(r.Made, ",")}
 	for operation, role := range r.Roles {
 		all["role "+operation] = role
 	}

@@ -53,6 +53,7 @@ type StackReport struct {
 	Image       string
 	StateBucket string
 	StateKey    string
+	Made        []string // madeBucket and madeKey: which of both the stack made
 	Images      string
 	Artifacts   string
 	Boundary    string

@@ -240,28 +240,33 @@ func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 		Max    int64 `json:"max_ms"`
 	}
 	times := load[map[string]spread](t, "aws-times.json")
-	provided := load[map[string]json.RawMessage](t, "aws-providers.json")
-	var packed, unpacked int64
-	for name, raw := range provided {
-		to := any(&spread{})
-		switch name {
-		case "packed_bytes":
-			to = &packed
-		case "unpacked_bytes":
-			to = &unpacked
-		}
-		if err := json.Unmarshal(raw, to); err != nil {
-			t.Fatalf("aws-providers.json: %s: %v", name, err)
-		}
-		if s, ok := to.(*spread); ok {
-			times[name] = *s
+	sizes := map[string]int64{}
+	for _, file := range []string{"aws-providers.json", "aws-chain.json"} {
+		for name, raw := range load[map[string]json.RawMessage](t, file) {
+			var s spread
+			var size int64
+			if err := json.Unmarshal(raw, &size); err == nil {
+				sizes[name] = size
+			} else if err := json.Unmarshal(raw, &s); err != nil {
+				t.Fatalf("%s: %s: %v", file, name, err)
+			} else {
+				times[name] = s
+			}
 		}
 	}
 	const fargate = "the start of a task on Fargate: 30 to 45 s or longer is normal ([AWS re:Post](https://repost.aws/questions/QUjZAzJd27SZWxXM7MgyxOZw/how-to-speed-up-provisioning-of-ecs-fargate-task)). None with a [warm step](../contributing/decisions/warm-steps.md)"
 	const subscription = "the delivery of a subscription: AWS documents near real time, without a number; some seconds are assumed"
+	starts := func(name string) string {
+		if n := sizes[name+"_starts"]; n != 1 {
+			return fmt.Sprintf("%d starts", n)
+		}
+		return "one start"
+	}
 	rows := []struct{ name, from, to, adds string }{
 		{"claim_to_task", "a job is claimed", "the container of its task starts", fargate},
 		{"claim_to_tool", "a job is claimed", "its tool starts; the module needs no provider", "as above"},
+		{"chain_warm", "a person deploys a chain of four components", fmt.Sprintf("its eight jobs have ended. Each start of a task takes %d s, and the deployment waits for %s: [warm steps](../contributing/decisions/warm-steps.md)", sizes["start_ms"]/1000, starts("chain_warm")), "nothing: the starts are in it"},
+		{"chain_cold", "as above", fmt.Sprintf("the same without warm steps: the deployment waits for %s", starts("chain_cold")), "as above"},
 		{"line_to_reader", "a tool prints a line", "a reader of the API sees it, without a follower", subscription},
 		{"line_to_follower", "a tool prints a line", "a follower of the log sees it", "as above"},
 		{"cancel_to_interrupt", "a person cancels a job", "the process that its tool runs has ended", "the time until a read of DynamoDB sees the marker: AWS documents a short time, without a number"},
@@ -285,5 +290,5 @@ func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 		t.Errorf("the page has no row for %s", name)
 	}
 	page.Hold(t, "docs/vendor/cost-and-scale.md", "times", table.String())
-	page.Hold(t, "docs/vendor/cost-and-scale.md", "provider-size", fmt.Sprintf("%.0f MB, %.0f MB unpacked", float64(packed)/1e6, float64(unpacked)/1e6))
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "provider-size", fmt.Sprintf("%.0f MB, %.0f MB unpacked", float64(sizes["packed_bytes"])/1e6, float64(sizes["unpacked_bytes"])/1e6))
 }

@@ -84,19 +84,26 @@ const sessionFor = 75 * time.Second
 // briefSessions serves the control plane, and answers that each session of a runner expires after sessionFor. The runner has no
 // other clock than that of this machine, so it renews the session early.
 func briefSessions(plane http.Handler) http.Handler {
+	return edited(plane, wire.CreateSession, func(answer []byte) []byte {
+		var s map[string]json.RawMessage
+		if json.Unmarshal(answer, &s) == nil && s["expires_at"] != nil {
+			s["expires_at"], _ = json.Marshal(time.Now().Add(sessionFor))
+			answer, _ = json.Marshal(s)
+		}
+		return answer
+	})
+}
+
+// edited serves the control plane, and edits the body of each answer of a route without parameters.
+func edited(plane http.Handler, route wire.Route, edit func(answer []byte) []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method+" "+r.URL.Path != wire.CreateSession.Method+" "+wire.CreateSession.Path {
+		if !is(r, route) {
 			plane.ServeHTTP(w, r)
 			return
 		}
 		got := httptest.NewRecorder()
 		plane.ServeHTTP(got, r)
-		text := got.Body.Bytes()
-		var s map[string]json.RawMessage
-		if json.Unmarshal(text, &s) == nil && s["expires_at"] != nil {
-			s["expires_at"], _ = json.Marshal(time.Now().Add(sessionFor))
-			text, _ = json.Marshal(s)
-		}
+		text := edit(got.Body.Bytes())
 		for name, values := range got.Header() {
 			if !strings.EqualFold(name, "Content-Length") {
 				w.Header()[name] = values
@@ -105,4 +112,9 @@ func briefSessions(plane http.Handler) http.Handler {
 		w.WriteHeader(got.Code)
 		_, _ = bytes.NewReader(text).WriteTo(w) // the runner may be gone
 	})
+}
+
+// is reports whether a request is for a route without parameters.
+func is(r *http.Request, route wire.Route) bool {
+	return r.Method == route.Method && r.URL.Path == route.Path
 }

@@ -114,6 +114,9 @@ func (w *world) checkDirect(c *customer, deployment string) {
 			w.t.Errorf("job %s (%s) ran in tasks with the roles %q, want one task with %s", j.ID, j.Operation, got, step)
 		}
 	}
+	if len(inWarm) == 0 {
+		w.t.Error("no job ran in a task that was started ahead")
+	}
 	for startedBy, roles := range c.tasks.Roles() {
 		if strings.HasPrefix(startedBy, "wrm_") {
 			inWarm[roles[0]]--

@@ -68,14 +68,16 @@ type Cloud struct {
 	Unknown int
 	// Slow makes each container wait until StartContainers is called. Set it before
 	// the first task.
-	Slow     bool
-	pending  []*task
-	mu       sync.Mutex
-	defined  map[string][]reference // secrets of task definitions, by ARN
-	received []string               // bodies of requests
-	answers  map[string][]byte      // of RunTask, by client token
-	tasks    map[string]*task       // by ARN
-	running  sync.WaitGroup
+	Slow bool
+	// StartTime is how long the start of each container takes. Set it before the first task.
+	StartTime time.Duration
+	pending   []*task
+	mu        sync.Mutex
+	defined   map[string][]reference // secrets of task definitions, by ARN
+	received  []string               // bodies of requests
+	answers   map[string][]byte      // of RunTask, by client token
+	tasks     map[string]*task       // by ARN
+	running   sync.WaitGroup
 }
 
 // reference is a secret of a container in a task definition.
@@ -110,6 +112,7 @@ func New(t testing.TB, moto, program, pullable, group string, logs *cloudwatchlo
 		c.server.Close()
 		c.mu.Lock()
 		for _, k := range c.tasks {
+			k.start = nil // a container whose start takes longer than the test never starts
 			if k.cmd != nil && k.cmd.Process != nil && !k.over {
 				k.cmd.Process.Kill()
 			}
@@ -306,6 +309,16 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		c.pending = append(c.pending, k)
 		return
 	}
+	if c.StartTime > 0 {
+		time.AfterFunc(c.StartTime, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if k.start != nil {
+				k.start()
+			}
+		})
+		return
+	}
 	k.start()
 }
 
@@ -349,14 +362,21 @@ func (c *Cloud) Running() (ids []string) {
 // Started returns when the container of the task with this startedBy started. The time is zero if it
 // has not started.
 func (c *Cloud) Started(by string) time.Time {
+	_, started := c.Start(by)
+	return started
+}
+
+// Start returns when the task with this startedBy was requested, and when its container started. The
+// times are zero if it has not started.
+func (c *Cloud) Start(by string) (requested, started time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range c.tasks {
 		if k.startedBy == by && !k.started.IsZero() {
-			return k.started
+			return k.created, k.started
 		}
 	}
-	return time.Time{}
+	return time.Time{}, time.Time{}
 }
 
 // Kill kills the container of the task that a caller started as of, as the loss of its

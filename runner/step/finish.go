@@ -73,8 +73,9 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		if !shortLog(err) || ctx.Err() != nil {
 			break
 		}
-		// The control plane lost log bytes that it had acknowledged. This can happen in a power cut, because only the log's
-		// end makes the bytes durable. This disk still has the whole log, so the step sends the missing part again. logTailTimeout
+		// The control plane lacks log bytes that the step has sent. On AWS the subscription of the log group has often not
+		// delivered the last bytes yet. On one machine a power cut can lose bytes that were acknowledged, because only the
+		// log's end makes them durable. This disk still has the whole log, so the step sends the missing part again. logTailTimeout
 		// bounds this, so that the report is not late.
 		tail, stop := context.WithTimeout(ctx, logTailTimeout)
 		rerr := logship.Rescue(tail, a.dir.Path(attempt.LogFile), a.append(c))

@@ -34,6 +34,7 @@ import (
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
+	"github.com/fairlead/fairlead/tools/dockerd"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/elasticmq"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
@@ -49,6 +50,7 @@ var (
 	tables  = dynamodblocal.Server{Own: true}
 	queues  elasticmq.Server
 	cluster kube.Server
+	engine  dockerd.Server
 )
 
 func TestMain(m *testing.M) {
@@ -56,6 +58,7 @@ func TestMain(m *testing.M) {
 	tables.Stop()
 	queues.Stop()
 	cluster.Stop()
+	engine.Stop()
 	os.Exit(code)
 }
 

@@ -49,6 +49,9 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 		t.Errorf("the build runner got sessions %q of the publisher's role", sessions)
 	}
 	// Like every runner, it polls its own queue.
+	if v.guard.UsesOf(v.attribute("SessionRole", "Arn"), b.ID, "sqs:DeleteMessage") == 0 {
+		t.Error("the build runner received no wake-up from its queue")
+	}
 	if sessions := slices.DeleteFunc(v.sessionsOf(v.attribute("SessionRole", "Arn")), func(name string) bool { return name == b.ID }); len(sessions) > 0 {
 		t.Errorf("the build runner got sessions %q, want only those of its own queue", sessions)
 	}

@@ -24,6 +24,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
@@ -53,7 +54,7 @@ func TestDirectLaunchDeploysWithoutARunner(t *testing.T) {
 			t.Errorf("the control plane warns of a runner that direct launch serves:\n%s", out)
 		}
 		w.cli("install", "create", name, "--app", "shop", "--runner", name, "--input-file", "examples/shop/demo.inputs.yaml")
-		w.deployInstall(name)
+		w.checkOwn(name, w.deployInstall(name), "terraform_data")
 	}
 	if n := w.guard.Uses(jobsRole, "ecs:RunTask"); n == 0 {
 		t.Error("direct launch started no task as the customer's role")
@@ -101,9 +102,16 @@ func (w *world) writeRunner(text string) string {
 	return file
 }
 
-// clusterOfPods makes a namespace in a real API server with a node that runs its pods. It returns the
-// file of a runner whose jobs run there.
-func (w *world) clusterOfPods() string {
+// namespace is a namespace of a real API server with a node that runs its pods, and a service account
+// for agents.
+type namespace struct {
+	name    string
+	cluster *rest.Config
+	token   string // of the service account
+}
+
+// makeNamespace makes a namespace. Its pods get the environment.
+func (w *world) makeNamespace(environ []string) namespace {
 	t, ctx := w.t, w.t.Context()
 	cfg, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig(t))
 	w.ok("read the kubeconfig", err)
@@ -131,13 +139,19 @@ func (w *world) clusterOfPods() string {
 	w.ok("bind the agent's role", err)
 	issued, err := admin.CoreV1().ServiceAccounts(ns.Name).CreateToken(ctx, "agent", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	w.ok("make a token", err)
-	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: runnerOf, Program: program.Build(t, "runner", "-tags=clusters"), Environ: w.tasks.Environ, Cluster: cfg})
+	kubelettest.Start(t, admin, ns.Name, kubelettest.Options{Image: runnerOf, Program: program.Build(t, "runner", "-tags=clusters"), Environ: environ, Cluster: cfg})
+	return namespace{ns.Name, cfg, issued.Status.Token}
+}
+
+// clusterOfPods makes a namespace, and returns the file of a runner whose jobs direct launch starts there.
+func (w *world) clusterOfPods() string {
+	n := w.makeNamespace(w.tasks.Environ)
 	return w.writeRunner(fmt.Sprintf(`runner_configuration:
   type: kubernetes
   cluster: {server: %q, certificate_authority_data: %s, auth: {service_account_token: %s}}
   job: {namespace: %s, service_account: jobs}
 state_storage_configuration: {type: http}
-`, cfg.Host, base64.StdEncoding.EncodeToString(kube.Authority(t, cfg.Host)), issued.Status.Token, ns.Name))
+`, n.cluster.Host, base64.StdEncoding.EncodeToString(kube.Authority(w.t, n.cluster.Host)), n.token, n.name))
 }
 
 // jobsRole is the role that the customer made for direct launch.

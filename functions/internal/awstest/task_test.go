@@ -46,7 +46,7 @@ func (w *world) startTask(r *resolver, definition string, environ ...string) (st
 			args = append(args, r.text(a))
 		}
 	}
-	cmd, log, done := exec.Command(program.Build(w.t, image, "-tags=clusters"), append(args, "--data", w.t.TempDir())...), &bytes.Buffer{}, make(chan struct{})
+	cmd := exec.Command(program.Build(w.t, image, "-tags=clusters"), append(args, "--data", w.t.TempDir())...)
 	cmd.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true"}, w.environ...)
 	cmd.Env = append(cmd.Env, w.credentials(role)...)
 	for _, v := range container["Environment"].([]any) {
@@ -56,8 +56,15 @@ func (w *world) startTask(r *resolver, definition string, environ ...string) (st
 		}
 	}
 	cmd.Env = append(cmd.Env, environ...)
+	return w.run(cmd, "the runner with the role "+role)
+}
+
+// run starts an agent. stop ends it; call it before the test ends.
+func (w *world) run(cmd *exec.Cmd, name string) (stop func()) {
+	w.t.Helper()
+	log, done := &bytes.Buffer{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr = log, log
-	w.ok("start the runner", cmd.Start())
+	w.ok("start "+name, cmd.Start())
 	go func() { _ = cmd.Wait(); close(done) }()
 	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -68,10 +75,10 @@ func (w *world) startTask(r *resolver, definition string, environ ...string) (st
 			<-done
 		}
 		if w.t.Failed() {
-			w.t.Logf("the output of the runner with the role %s:\n%s", role, log)
+			w.t.Logf("the output of %s:\n%s", name, log)
 		}
 	})
-	w.t.Cleanup(stop) // a test that fails earlier shows the runner's output too
+	w.t.Cleanup(stop) // a test that fails earlier shows the output too
 	return stop
 }
 

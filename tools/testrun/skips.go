@@ -48,6 +48,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestOnlyDirectLaunchGetsConfigurations"},
 			testName{"functions/internal/awstest", "TestAnotherExternalIDIsRefused"},
 			testName{"functions/internal/awstest", "TestSessionsAreRenewedDuringAnApply"},
+			testName{"functions/internal/awstest", "TestRunnerIsStoppedAcrossARestore"},
 			testName{"functions/internal/awstest", "TestStackTakesProvidersFromItsMirror"},
 			testName{"functions/internal/awstest", "TestDeletedStackIsInstalledAgain"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},

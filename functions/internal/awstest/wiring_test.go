@@ -178,14 +178,14 @@ func (a *account) tick(ctx context.Context, name string, every time.Duration) {
 	})
 }
 
+// tableOf returns the name of the table with the stream, which can be one that was restored.
 func (a *account) tableOf(stream string) string {
-	for _, id := range a.tmpl.ofType("AWS::DynamoDB::Table") {
-		if a.made[id].attr["StreamArn"] == stream {
-			return a.made[id].ref
-		}
+	_, name, _ := strings.Cut(stream, ":table/")
+	name, _, ok := strings.Cut(name, "/stream/")
+	if !ok {
+		a.t.Fatalf("%s is no stream of a table", stream)
 	}
-	a.t.Fatalf("no table has the stream %s", stream)
-	return ""
+	return name
 }
 
 func (a *account) urlOf(arn string) string {

@@ -109,11 +109,7 @@ func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	authority, proxy := hosts.Serve(t, served)
 	w.authority, w.proxy = authority, proxy
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
-	// The vendor's and the customers' account are the same here.
-	for _, name := range []string{"controlapi", "sessionapi", "runnerapi"} { // they call STS
-		f := w.functions[name]
-		f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+authority, "HTTPS_PROXY="+proxy)
-	}
+	w.reachSTS()
 	w.tasks = w.makeCloud()
 	w.close = w.pumps()
 	return w
@@ -128,6 +124,14 @@ func (w *world) toMoto() http.Handler {
 		r.Header.Set("Authorization", keyID.ReplaceAllString(r.Header.Get("Authorization"), "Credential=test/"))
 		moto.ServeHTTP(rw, r)
 	})
+}
+
+// reachSTS lets the functions that call STS find it. The vendor's and the customers' account are the same here.
+func (w *world) reachSTS() {
+	for _, name := range []string{"controlapi", "sessionapi", "runnerapi"} {
+		f := w.functions[name]
+		f.program.Env = append(f.program.Env, "SSL_CERT_FILE="+w.authority, "HTTPS_PROXY="+w.proxy)
+	}
 }
 
 // cli runs the CLI as the vendor and returns its standard output. An exit code other

@@ -454,6 +454,23 @@ func TestTagsAndBoundaryOfTheResourceDecide(t *testing.T) {
 	}
 }
 
+// A change of a role counts for the sessions that are open, as on AWS: an update of a stack takes a permission from a function that runs.
+func TestChangeOfARoleReachesItsSessions(t *testing.T) {
+	makeQueues(t, "changed")
+	c := newCloud(t)
+	may := allow([]any{"sqs:ReceiveMessage"}, queues+"changed")
+	k := c.with("changes", may)
+	for _, step := range []struct {
+		policies []iamtest.Policy
+		want     string
+	}{{[]iamtest.Policy{may}, ""}, {nil, "AccessDeniedException"}, {[]iamtest.Policy{may}, ""}} {
+		c.AddRole(iamtest.Role{ARN: role + "changes", Policies: step.policies})
+		if err := c.receive(k, "changed"); code(err) != step.want {
+			t.Errorf("with %d policies the session gets %v, want %q", len(step.policies), err, step.want)
+		}
+	}
+}
+
 // The guard notices a planted mistake in a policy: a role that lost a permission is refused,
 // and a role that got one is not. So a test of the wire fails for both.
 func TestPlantedPoliciesAreNoticed(t *testing.T) {

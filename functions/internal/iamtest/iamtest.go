@@ -212,6 +212,9 @@ func (g *Guard) Authorize(accessKeyID string, calls ...Call) error {
 	if !ok {
 		return fmt.Errorf("the access key %s belongs to no session", accessKeyID)
 	}
+	if now, ok := get(g, g.roles, s.role.ARN); ok { // a change of a role counts for its open sessions
+		s.role = now
+	}
 	for _, c := range calls {
 		allowed, err := g.decide(s, c)
 		if err == nil && !allowed {

@@ -10,10 +10,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/deadletter"
 )
 
-// deadLetters are the logical IDs of the queues in the control plane's stack, by the
-// function's name.
-var deadLetters = map[string]string{"dispatch": "DispatchDeadLetters", "sweep": "SweepDeadLetters", "logindex": "LogIndexDeadLetters", "webhook": "WebhookDeadLetters"}
-
 // replay replays the dead letters of a control plane on AWS, with the credentials of the
 // person who runs the program.
 func replay(ctx context.Context, o cli.ReplayOptions) (cli.Replayed, error) {
@@ -25,7 +21,7 @@ func replay(ctx context.Context, o cli.ReplayOptions) (cli.Replayed, error) {
 	replayer := deadletter.New(cfg, deadletter.Options{Prefix: stack + "-", Discard: o.Discard})
 	var out cli.Replayed
 	for _, name := range o.Queues {
-		queue, err := replayer.QueueOf(ctx, stack, deadLetters[name])
+		queue, err := replayer.QueueOf(ctx, stack, deadletter.Queues()[name])
 		if err != nil {
 			return out, err
 		}

@@ -107,6 +107,38 @@ func TestLineIsSentBeforeClose(t *testing.T) {
 	}
 }
 
+// On AWS each append is a write that is billed, so a step waits 2 s for more output. But it keeps
+// no more than 64 KiB back.
+func TestPieceOf64KiBIsSentAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		s := open(t, r, logship.Options{Every: 2 * time.Second})
+		write(t, s, "first\n")
+		<-r.got
+		sent := time.Now()
+		write(t, s, strings.Repeat("x", 64<<10-1))
+		synctest.Wait()
+		if len(r.got) > 0 {
+			t.Error("less than 64 KiB was sent before the 2 s were over")
+		}
+		write(t, s, "x")
+		synctest.Wait()
+		if len(r.got) != 1 || len(r.log) != len("first\n")+64<<10 || !time.Now().Equal(sent) {
+			t.Errorf("%d appends and %d bytes after 64 KiB were written, and %s later", len(r.got), len(r.log), time.Since(sent))
+		}
+		write(t, s, "rest\n")
+		for range 2 {
+			<-r.got
+		}
+		if waited := time.Since(sent); waited != 2*time.Second {
+			t.Errorf("the rest was sent after %s, want 2 s", waited)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestEmptyLogSendsNothing(t *testing.T) {
 	r := newRemote()
 	s := open(t, r, logship.Options{})

@@ -30,7 +30,8 @@ func TestAppDeploysThroughTheStacks(t *testing.T) {
 	c, stop := w.install("acme")
 	d := w.deployInstall("acme")
 	w.waitArchived("acme")
-	w.checkDirect(c, "acme", d)
+	w.checkOwn("acme", d, "terraform_data")
+	w.checkDirect(c, d)
 	w.checkStates(c, "acme")
 	stop()
 
@@ -90,12 +91,11 @@ func (w *world) install(name string) (c *customer, stop func()) {
 	return c, stop
 }
 
-// checkDirect checks that the runner of the install and its steps used AWS directly. Each job ran in a task of
+// checkDirect checks the tasks of the deployment's jobs. Each job ran in a task of
 // its own, with the step role of its operation, and at least one in a task that was started ahead. Its step
 // assumed the role of the operation, with the id of its job as the session name.
-func (w *world) checkDirect(c *customer, install, deployment string) {
+func (w *world) checkDirect(c *customer, deployment string) {
 	w.t.Helper()
-	w.checkOwn(install, deployment, "terraform_data")
 	inWarm := map[string]int{} // jobs that ran in a task that was started ahead, by the task's role
 	for _, j := range w.jobs(deployment) {
 		role := map[string]string{"plan": "ReadOnlyRole", "apply": "ProvisionRole", "plan-destroy": "ReadOnlyRole", "destroy": "DeprovisionRole"}[j.Operation]

@@ -78,12 +78,13 @@ func (s *server) identityRoutes(c *control.Control) {
 				report = readHeartbeat(*b.Report)
 				p.Report = &report
 			}
+			access := c.AccessAhead(ctx, p)
 			v, err := c.OpenSession(ctx, p)
 			if err != nil {
 				return nil, err
 			}
 			out := wire.Session{ID: string(v.ID), Token: v.Bearer, RenewalNonce: v.Renewal, ExpiresAt: v.Expires.UTC(), Registry: s.Registry,
-				Queue: renderQueueAccess(c.SessionAccess(ctx, v.Session)), Configuration: renderAgentConfiguration(v.Settings.Configuration)}
+				Queue: renderQueueAccess(access(ctx, v.Session)), Configuration: renderAgentConfiguration(v.Settings.Configuration)}
 			if b.Report != nil {
 				status := s.status(ctx, v.Session, report, v.Settings)
 				status.Configuration = nil // the agent gets it with its session

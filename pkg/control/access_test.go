@@ -1,7 +1,9 @@
 package control_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/identity/accesstest"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
 // Each runner of an AWS control plane gets access: a session to its runner's queue, an
@@ -163,6 +166,66 @@ func TestAJobIsClaimedByIDOnce(t *testing.T) {
 		session.Draining = true
 		if _, err := s.ClaimJob(s.ctx, session, made.ID); !errors.Is(err, control.ErrNoWork) {
 			t.Errorf("a draining session: %v", err)
+		}
+	})
+}
+
+// waiting is a granter and a transport to STS that knows when access was requested.
+type waiting struct {
+	*accesstest.Memory
+	asked chan struct{}
+	sts   http.RoundTripper
+	ahead bool // the transport waits until access was requested
+}
+
+func (w *waiting) Grant(ctx context.Context, s identity.Scope) (identity.Access, error) {
+	w.asked <- struct{}{}
+	return w.Memory.Grant(ctx, s)
+}
+
+func (w *waiting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w.ahead {
+		<-w.asked
+	}
+	return w.sts.RoundTrip(r)
+}
+
+// On AWS a renewal asks STS for the caller's identity and for access to the queue at the same time. A
+// first session, which a stranger can ask for, and the nonce of another runner cause no request for access.
+func TestRenewalAsksForAccessWhileItsProofIsVerified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		w := &waiting{Memory: &accesstest.Memory{}, asked: make(chan struct{}, 1)}
+		open := roleProofVia(p, func(sts http.RoundTripper) http.RoundTripper { w.sts = sts; return w })
+		p.Access = w
+		r, err := p.Runner(p.ctx, org, "role")
+		if err != nil {
+			t.Fatal(err)
+		}
+		challenge := p.NewChallenge()
+		access := p.AccessAhead(p.ctx, control.SessionProof{Runner: r.ID, Nonce: challenge})
+		first, err := open(challenge, "session", "host")
+		if err != nil || len(w.asked) > 0 {
+			t.Fatalf("the first session: %v, with %d requests for access before it was open", err, len(w.asked))
+		}
+		if a := access(p.ctx, first.Session); a == nil || a.Queue != "runner-"+string(r.ID) {
+			t.Errorf("the first session gets the access %+v", a)
+		}
+		<-w.asked
+		p.AccessAhead(p.ctx, control.SessionProof{Runner: p.session.Runner, Nonce: first.Renewal})
+		synctest.Wait()
+		if len(w.asked) > 0 {
+			t.Error("the nonce of another runner causes a request for access")
+		}
+
+		w.ahead = true
+		access = p.AccessAhead(p.ctx, control.SessionProof{Runner: r.ID, Nonce: first.Renewal})
+		renewed, err := open(first.Renewal, "session", "host") // it waits for the request for access
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := access(p.ctx, renewed.Session); a == nil || a.Queue != "runner-"+string(r.ID) {
+			t.Errorf("the renewal gets the access %+v", a)
 		}
 	})
 }

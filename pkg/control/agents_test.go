@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -286,9 +287,14 @@ func byRole(p *plane) caller {
 // roleProof makes the runner "role" and returns a function that requests a session of it with a
 // nonce. The AWS role is assumed with the session name.
 func roleProof(p *plane) func(nonce, sessionName, instance string) (control.OpenedSession, error) {
+	return roleProofVia(p, func(sts http.RoundTripper) http.RoundTripper { return sts })
+}
+
+// roleProofVia is roleProof with another transport to STS.
+func roleProofVia(p *plane, via func(http.RoundTripper) http.RoundTripper) func(nonce, sessionName, instance string) (control.OpenedSession, error) {
 	const account, role, roleID, host = "123456789012", "shop-runner", "AROAEXAMPLEEXAMPLE123", "fairlead.example"
 	sts := ststest.New(p.Now)
-	p.AWS = awsiam.NewVerifier(handled{sts}, p.Now, awsiam.Options{})
+	p.AWS = awsiam.NewVerifier(via(handled{sts}), p.Now, awsiam.Options{})
 	p.must("make the runner", func() error {
 		return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "role", Storage: "http", AWSRole: "arn:aws:iam::" + account + ":role/" + role, AWSRoleID: roleID})
 	})

@@ -2,8 +2,10 @@ package runners
 
 import (
 	"context"
+	"strings"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
@@ -22,4 +24,19 @@ func (f *Fleet) SessionAccess(ctx context.Context, s Session) *identity.Access {
 		return nil
 	}
 	return &a
+}
+
+// AccessAhead returns SessionAccess for the session that the proof's request will open. If the request
+// renews a session, the access is requested already, while the proof is verified: both ask STS, and on
+// AWS each waiting millisecond of a function is billed. The renewal's nonce is a secret of the agent,
+// so a stranger cannot cause the request. The caller must drop the access if the session is refused.
+func (f *Fleet) AccessAhead(ctx context.Context, p SessionProof) func(context.Context, Session) *identity.Access {
+	nonce, err := f.Minter.Read(p.Nonce, f.Now(), identity.Renewal)
+	of, id, _ := strings.Cut(nonce.Subject, renewalSeparator)
+	if f.Access == nil || err != nil || of != string(p.Runner) {
+		return f.SessionAccess
+	}
+	access := make(chan *identity.Access, 1)
+	go func() { access <- f.SessionAccess(ctx, Session{Runner: p.Runner, ID: fairlead.SessionID(id)}) }()
+	return func(context.Context, Session) *identity.Access { return <-access }
 }

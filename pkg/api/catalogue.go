@@ -130,6 +130,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeNoPullLogin, http.StatusNotFound, "The artifacts are in the control plane's own registry.", "Use the lease token as the login."},
 		{fairlead.CodeRegistryUnavailable, http.StatusServiceUnavailable, "The registry of artifacts issues no login now.", "Try again."},
 		{fairlead.CodeLogAccessUnavailable, http.StatusServiceUnavailable, "Direct access to the log is not available now.", "Write the log through the API, or ask again."},
+		{fairlead.CodeNoMarker, http.StatusNotFound, "The warm step has no marker.", "Ask for its job with `await-job`."},
 		{fairlead.CodeNoLogAccess, http.StatusNotFound, "The job can write its log only through the API.", "Append to it with `append-job-log`."},
 		{fairlead.CodeRunnerNotTaking, http.StatusConflict, "The runner accepts no jobs now: it is disabled, draining, paused, runs as many jobs as its configuration allows, or the agent runs another version than its configuration pins (detail `pinned_version`).", "Claim through the API without a job's name: the claim waits until the runner accepts jobs."},
 		{fairlead.CodeRunnerServesAnother, http.StatusConflict, "The install's runner belongs to another install's stack.", "Make a runner for this install, and create the install with it."},

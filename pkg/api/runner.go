@@ -28,6 +28,7 @@ func (s *server) runnerRoutes() {
 	s.identityRoutes(s.Control)
 	s.sessionRoutes(s.Control)
 	s.warmRoutes(s.Control)
+	s.warmMarkerRoute(s.Control)
 	s.stepRoutes(s.Control)
 	s.planRoutes(s.Control)
 	s.partRoutes(s.Control)
@@ -243,10 +244,32 @@ func (s *server) warmRoutes(c *control.Control) {
 		func(ctx context.Context, in *await) (*claimed, error) {
 			h := callerOf(ctx).warm
 			if string(h.ID) != in.Warm {
-				return nil, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherJob, Message: "the token is for another warm step"}
+				return nil, otherWarmStep()
 			}
 			return answerClaim(c.AwaitJob(ctx, h, in.Body.StepID, time.Duration(in.Body.WaitSeconds)*time.Second))
 		})
+}
+
+// warmMarkerRoute registers the route by which a warm step finds its marker.
+func (s *server) warmMarkerRoute(c *control.Control) {
+	register(s, op{Route: wire.GetWarmMarker, auth: warmToken, tag: "Steps", summary: "Get the place of the marker that exists when a job may be assigned to a warm step", status: http.StatusCreated,
+		doc:      "A step that looks for its marker asks for its job rarely.",
+		problems: codes{fairlead.CodeWarmStepOver, fairlead.CodeNoMarker, fairlead.CodeOtherJob}},
+		func(ctx context.Context, in *WarmPath) (*body[wire.WarmMarker], error) {
+			h := callerOf(ctx).warm
+			if string(h.ID) != in.Warm {
+				return nil, otherWarmStep()
+			}
+			a, err := c.WarmMarker(ctx, h)
+			if err != nil {
+				return nil, err
+			}
+			return answer(wire.WarmMarker{CloudAccess: renderCloudAccess(a), Marker: *renderCancelMarker(a)}, nil)
+		})
+}
+
+func otherWarmStep() error {
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherJob, Message: "the token is for another warm step"}
 }
 
 // heartbeat records the report of an agent, and answers with what the agent needs to

@@ -1,7 +1,10 @@
-// Package cancelmark defines the cancel marker of an attempt. The control plane writes the
+// Package cancelmark defines the cancel marker of an attempt, and the marker of a warm step. The control plane writes the
 // marker when it cancels a job, and the attempt's step looks for it every two seconds. A found
 // marker only makes the step renew its lease at once: the answer to the renewal decides whether
 // the job is canceled. So a lost, late or wrong marker costs latency or one request.
+//
+// The marker of a warm step exists when a job may be assigned to it; then the step asks the control
+// plane. Until then it looks for the marker instead of asking.
 //
 // A control plane needs markers if it answers renewals at once, because each waiting request is
 // billed. A control plane that lets renewals wait needs none.
@@ -36,6 +39,11 @@ type Attempt struct {
 // install's sessions are limited.
 func (a Attempt) Key() string {
 	return string(a.Install) + "/" + string(a.Job) + "/" + strconv.FormatInt(a.Epoch, 10)
+}
+
+// OfWarmStep returns the marker of a warm step for jobs of the install.
+func OfWarmStep(install fairlead.InstallID, id fairlead.WarmStepID) Attempt {
+	return Attempt{Install: install, Job: fairlead.JobID(id), Epoch: 1} // the prefixes of identifiers differ
 }
 
 // Marks writes markers. Safe for concurrent use.

@@ -8,9 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/cancelmark/cancelmarktest"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/accesstest"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -400,6 +403,61 @@ func TestDeadWarmStepDoesNotKeepItsJob(t *testing.T) {
 		p.work()
 		if d := p.deployment(id); d.State != deployment.Succeeded {
 			t.Errorf("the deployment is %s", d.State)
+		}
+	})
+}
+
+// On AWS a warm step looks for a marker instead of asking for its job. The claim that assigns the job writes the marker, and the
+// credentials of the step are for its marker alone. Without markers the step asks, as before.
+func TestAssignedJobHasAMarker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := newWarm(t, control.NewDeployment{AutoApprove: true})
+		marks, access := &cancelmarktest.Memory{}, &accesstest.Memory{}
+		p.CancelMarks = marks
+		plan := p.claim()
+		steps := p.ahead(plan, 10)
+		holder := func(w control.WarmStep) control.WarmHolder {
+			h, err := p.AuthenticateWarm(w.Token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}
+		if _, err := p.WarmMarker(p.ctx, holder(steps[0])); fairlead.CodeOf(err) != fairlead.CodeNoMarker {
+			t.Errorf("without access to AWS: %v", err)
+		}
+		p.Access = access
+		shop, err := p.App(p.ctx, org, "shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys := map[fairlead.WarmStepID]string{}
+		for _, w := range steps {
+			got, err := p.WarmMarker(p.ctx, holder(w))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := identity.Scope{Runner: p.session.Runner, Install: w.Install, App: shop.ID, Warm: w.ID}
+			if scopes := access.Scopes(); scopes[len(scopes)-1] != want || got.Cancel.Key == "" {
+				t.Errorf("the step gets %+v, by %+v", got, scopes)
+			}
+			if keys[w.ID] = got.Cancel.Key; marks.Has(got.Cancel.Key) {
+				t.Error("there is a marker before a job is assigned")
+			}
+		}
+		p.step(plan)
+		apply := p.claim()
+		for id, key := range keys {
+			if marks.Has(key) != (id == apply.WarmStep) {
+				t.Errorf("step %s has a marker: %t; the apply is assigned to %s", id, marks.Has(key), apply.WarmStep)
+			}
+		}
+		first, err := p.StartAhead(p.ctx, p.session, control.AheadRequest{First: 1, Most: 1, Have: p.have})
+		if err != nil || len(first) != 1 {
+			t.Fatalf("started %v, %v", first, err)
+		}
+		if _, err := p.WarmMarker(p.ctx, holder(first[0])); fairlead.CodeOf(err) != fairlead.CodeNoMarker {
+			t.Errorf("a step for every install: %v", err)
 		}
 	})
 }

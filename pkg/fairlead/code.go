@@ -96,6 +96,7 @@ const (
 	CodeMigrateOrLose          Code = "migrate-or-lose"
 	CodeNamedRunnerGone        Code = "named-runner-gone"
 	CodeNoLogAccess            Code = "no-log-access"
+	CodeNoMarker               Code = "no-marker"
 	CodeNoPullLogin            Code = "no-pull-login"
 	CodeNoRoute                Code = "no-route"
 	CodeNoRunner               Code = "no-runner"

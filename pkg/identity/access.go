@@ -19,6 +19,8 @@ type Scope struct {
 	Job   fairlead.JobID // the job whose log is written, whose artifacts are fetched and whose cancel marker is read; for an attempt
 	Epoch int64          // of Job
 	NoLog bool           // the log of Job is not written: its runner has used up its budget of log bytes
+	// Warm is a warm step of Install, which only reads its marker; for a warm step.
+	Warm fairlead.WarmStepID
 }
 
 // Access gives direct access to the resources of a Scope: their locations, and credentials that expire soon.
@@ -30,8 +32,8 @@ type Access struct {
 	QueuePrefix, Queue string // if the scope has a Queue
 	LogGroup           string // if the scope has a Job
 	Repository         string // if the scope has a Job: the prefix of its app's repositories
-	// Cancel is the place of the attempt's cancel marker, if the scope has a Job; the zero
-	// value: there are no markers.
+	// Cancel is the place of the attempt's cancel marker, if the scope has a Job, or of the
+	// warm step's marker; the zero value: there are no markers.
 	Cancel cancelmark.Place
 }
 

@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/internal/cancelwatch"
 )
 
 const (
@@ -22,6 +28,11 @@ const (
 	// awaitPause is the pause after an empty answer that came early: a control plane that pays for each second of a
 	// request does not let it wait. The job waits for this long at most.
 	awaitPause = time.Second
+	// awaitWithMarker is the pause of a step that looks for its marker meanwhile. A marker can be lost, and a step whose
+	// deployment has ended gets none.
+	awaitWithMarker = time.Minute
+	// maxMarkerErrors is how often in succession the look for the marker may fail. Some networks block DynamoDB.
+	maxMarkerErrors = 3
 	// outlive is how long a warm step continues to ask after its time is over, because clocks differ. Only the answer
 	// of the control plane makes certain that no claim assigns a job to it.
 	outlive = time.Minute
@@ -52,6 +63,7 @@ func (a *execution) awaitJob(ctx context.Context, token string) (launch string, 
 	}()
 	pauses := a.quick(0).Pauses()
 	id := a.NewID() // in no file, as in start
+	var marker *markerOfWarm
 	for {
 		sent := a.Now()
 		claim, err := a.awaitOnce(ctx, c, id)
@@ -63,7 +75,10 @@ func (a *execution) awaitJob(ctx context.Context, token string) (launch string, 
 		case errors.Is(err, client.ErrNoWork):
 			pauses.Reset()
 			if a.Now().Sub(sent) < awaitPause {
-				_ = retry.Sleep(ctx, awaitPause)
+				if marker == nil {
+					marker = a.findMarker(ctx, c)
+				}
+				marker.await(ctx, a)
 			}
 		case client.Refused(err):
 			return "", err
@@ -77,6 +92,51 @@ func (a *execution) awaitOnce(ctx context.Context, c *client.Client, id string) 
 	ctx, cancel := context.WithTimeout(ctx, awaitFor+awaitSlack)
 	defer cancel()
 	return c.AwaitJob(ctx, a.in.Warm.ID, id, awaitFor)
+}
+
+// markerOfWarm is the marker of a warm step. A step asks the control plane less often while it looks for the marker, because
+// a look costs a thirtieth of a request.
+type markerOfWarm struct {
+	found  func(context.Context) (bool, error) // nil: the step has no marker
+	errors int                                 // in succession
+}
+
+// findMarker asks the control plane for the place of the marker, once. An older control plane has none.
+func (a *execution) findMarker(ctx context.Context, c *client.Client) *markerOfWarm {
+	ctx, cancel := context.WithTimeout(ctx, awaitSlack)
+	defer cancel()
+	m, err := c.GetWarmMarker(ctx, a.in.Warm.ID)
+	if err != nil {
+		a.Log.Debug("this step has no marker; it asks for its job each second", "warm", a.in.Warm.ID, "err", err)
+		return &markerOfWarm{}
+	}
+	w := &cancelwatch.Marker{Place: cancelmark.Place(m.Marker), Region: m.Region, HTTP: &http.Client{Transport: a.Transport}, Now: a.Now,
+		Credentials: credentials.StaticCredentialsProvider{Value: aws.Credentials{AccessKeyID: m.AccessKeyID, SecretAccessKey: m.SecretAccessKey, SessionToken: m.SessionToken}}}
+	return &markerOfWarm{found: w.Found}
+}
+
+// await returns when it is time to ask the control plane.
+func (m *markerOfWarm) await(ctx context.Context, a *execution) {
+	for asked := a.Now(); ; {
+		_ = retry.Sleep(ctx, awaitPause)
+		if m.found == nil || ctx.Err() != nil || a.Now().Sub(asked) >= awaitWithMarker {
+			return
+		}
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		found, err := m.found(bounded)
+		cancel()
+		switch {
+		case ctx.Err() != nil || found:
+			return
+		case err == nil:
+			m.errors = 0
+		case m.errors+1 == maxMarkerErrors:
+			a.Log.Warn("cannot look for the marker; this step asks for its job each second", "warm", a.in.Warm.ID, "err", err)
+			m.found = nil
+		default:
+			m.errors++
+		}
+	}
 }
 
 // take makes the claimed job the job of this step. It refuses a job that the step was not started for: the step has the

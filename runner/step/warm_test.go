@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -54,6 +55,8 @@ func TestWarmStepTakesOnlyAFittingJob(t *testing.T) {
 					case strings.HasSuffix(r.URL.Path, "/start"):
 						started = r.URL.Path + " " + r.Header.Get("Authorization")
 						out, status = wire.Problem{Type: wire.ProblemType + "stale-epoch", Title: "x", Status: http.StatusConflict, Detail: "x"}, http.StatusConflict
+					case strings.HasSuffix(r.URL.Path, "/marker"): // as an older control plane
+						out = wire.Problem{Type: "about:blank", Title: "x", Status: http.StatusNotFound, Detail: "x"}
 					case r.URL.Path != "/runner/v1/warm-steps/wrm_1/job" || r.Header.Get("Authorization") != "Bearer warm":
 						t.Errorf("the step sends %s with %q", r.URL.Path, r.Header.Get("Authorization"))
 					default:
@@ -87,6 +90,68 @@ func TestWarmStepTakesOnlyAFittingJob(t *testing.T) {
 				}
 				if took := time.Since(begun); tc.answer == nil && (polls < 3 || tc.signal == nil && took != 5*time.Minute+outlive) {
 					t.Errorf("the step polled %d times and ended after %s", polls, took)
+				}
+			})
+		})
+	}
+}
+
+// On AWS each request of a waiting step is billed. The step looks for its marker each second, which costs a thirtieth, and asks once
+// a minute: for the case that the marker is lost, and to learn that its deployment has ended.
+func TestWarmStepLooksForItsMarker(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mark   bool // the marker is written with the assignment
+		broken bool // DynamoDB cannot be reached
+		within time.Duration
+		polls  int // at most
+	}{
+		"its job comes":               {mark: true, within: 2 * time.Second, polls: 5},
+		"the marker is lost":          {within: time.Minute + 2*time.Second, polls: 6},
+		"the network blocks DynamoDB": {mark: true, broken: true, within: 2 * time.Second, polls: 220},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				assigned := begun.Add(200*time.Second + time.Millisecond)
+				var started time.Time
+				polls, looks, markers := 0, 0, 0
+				transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+					switch {
+					case r.URL.Host == "dynamodb.example":
+						body, err := io.ReadAll(r.Body)
+						if looks++; tc.broken || err != nil {
+							return nil, errors.Join(errors.New("no route to host"), err)
+						}
+						if !strings.Contains(string(body), `"ins_1/wrm_1/1"`) || !strings.Contains(r.Header.Get("Authorization"), "Credential=ASIAWARM/") {
+							t.Errorf("the step looks with %s, %q", body, r.Header.Get("Authorization"))
+						}
+						if !tc.mark || time.Now().Before(assigned) {
+							return okAnswer(r, map[string]any{})
+						}
+						return okAnswer(r, map[string]any{"Item": map[string]any{"attempt": map[string]string{"S": "ins_1/wrm_1/1"}}})
+					case strings.HasSuffix(r.URL.Path, "/marker"):
+						markers++
+						return okAnswer(r, wire.WarmMarker{CloudAccess: wire.CloudAccess{Region: "eu-central-1", AccessKeyID: "ASIAWARM", SecretAccessKey: "s", SessionToken: "t"},
+							Marker: wire.CancelMarker{URL: "https://dynamodb.example", Table: "cancels", Key: "ins_1/wrm_1/1"}})
+					case strings.HasSuffix(r.URL.Path, "/wrm_1/job"):
+						if polls++; time.Now().Before(assigned) {
+							return cannedAnswer{status: http.StatusNoContent}.response(r), nil
+						}
+						return okAnswer(r, wire.Claim{Job: "job_1", Epoch: 2, Operation: "apply", Plugin: "terraform", InstallID: "ins_1", Component: "web", LaunchToken: "launch"})
+					}
+					if started.IsZero() {
+						started = time.Now()
+					}
+					return nil, context.Canceled // the start of the job is not part of this test
+				})
+				in := attempt.Input{URL: "https://control.example", Runner: "run_1", InstallID: "ins_1", Data: t.TempDir(),
+					Warm: &attempt.Warm{ID: "wrm_1", Role: component.Provision, Expires: begun.Add(5 * time.Minute)}}
+				ctx, cancel := context.WithDeadline(t.Context(), begun.Add(5*time.Minute))
+				defer cancel()
+				Run(ctx, attempt.Dir(t.TempDir()), in, "warm", Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+					Signals: make(chan os.Signal, 1), Plugins: plugin.Registry{}, NewID: func() string { return "step-1234" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }})
+				if started.IsZero() || started.Sub(assigned) > tc.within || polls > tc.polls || markers != 1 {
+					t.Errorf("started %s after the assignment, after %d polls, %d looks and %d requests for the marker; want at most %d polls and one request", started.Sub(assigned), polls, looks, markers, tc.polls)
 				}
 			})
 		})

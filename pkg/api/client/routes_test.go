@@ -137,8 +137,9 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 			_, err := c.StartAhead(ctx, wire.AheadRequest{})
 			return err
 		},
-		"POST /runner/v1/steps/adopt":          func(c *client.Client) error { _, err := c.AdoptSteps(ctx, wire.AdoptRequest{}); return err },
-		"POST /runner/v1/warm-steps/wrm_1/end": func(c *client.Client) error { _, err := c.EndWarmStep(ctx, "wrm_1"); return err },
+		"POST /runner/v1/steps/adopt":             func(c *client.Client) error { _, err := c.AdoptSteps(ctx, wire.AdoptRequest{}); return err },
+		"POST /runner/v1/warm-steps/wrm_1/end":    func(c *client.Client) error { _, err := c.EndWarmStep(ctx, "wrm_1"); return err },
+		"POST /runner/v1/warm-steps/wrm_1/marker": func(c *client.Client) error { _, err := c.GetWarmMarker(ctx, "wrm_1"); return err },
 		"POST /runner/v1/warm-steps/wrm_1/job": func(c *client.Client) error {
 			_, err := c.AwaitJob(ctx, "wrm_1", "step-1234", 0)
 			return err

@@ -93,6 +93,11 @@ func (c *Client) PullLogin(ctx context.Context, job string) (wire.RegistryLogin,
 	return get[wire.RegistryLogin](ctx, c, call{route: wire.GetPullLogin, path: vars{"job": job}})
 }
 
+// GetWarmMarker returns the place of a warm step's marker. The client's token must be the warm token of the step.
+func (c *Client) GetWarmMarker(ctx context.Context, warm string) (wire.WarmMarker, error) {
+	return get[wire.WarmMarker](ctx, c, call{route: wire.GetWarmMarker, path: vars{"warm": warm}})
+}
+
 // RenewLogAccess returns new credentials for an attempt's log. The client's token must
 // be the lease token of the attempt.
 func (c *Client) RenewLogAccess(ctx context.Context, job string) (wire.LogAccess, error) {

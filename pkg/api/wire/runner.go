@@ -20,6 +20,7 @@ var (
 	ClaimJob         = Route{"claim-job", "POST", "/runner/v1/claims"}
 	StartAhead       = Route{"start-ahead", "POST", "/runner/v1/warm-steps"}
 	AdoptSteps       = Route{"adopt-steps", "POST", "/runner/v1/steps/adopt"}
+	GetWarmMarker    = Route{"get-warm-marker", "POST", "/runner/v1/warm-steps/{warm}/marker"}
 	EndWarmStep      = Route{"end-warm-step", "POST", "/runner/v1/warm-steps/{warm}/end"}
 	AwaitJob         = Route{"await-job", "POST", "/runner/v1/warm-steps/{warm}/job"}
 	ReleaseJob       = Route{"release-job", "POST", "/runner/v1/jobs/{job}/release"}
@@ -376,6 +377,13 @@ type CancelMarker struct {
 	URL   string `json:"url" doc:"Endpoint of DynamoDB"`
 	Table string `json:"table"`
 	Key   string `json:"key" doc:"Value of the attribute attempt, the partition key"`
+}
+
+// WarmMarker is the place of the marker of a warm step, with credentials that read only this marker.
+// A step that finds it asks for its job at once.
+type WarmMarker struct {
+	CloudAccess
+	Marker CancelMarker `json:"marker"`
 }
 
 // JobHeartbeat renews the lease. The answer comes after WaitSeconds, or as soon as

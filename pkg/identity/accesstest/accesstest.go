@@ -146,5 +146,8 @@ func (m *Memory) Grant(ctx context.Context, s identity.Scope) (identity.Access, 
 		a.LogGroup, a.Repository = "/"+string(s.Install), "app/"+string(s.App)
 		a.Cancel = cancelmark.Place{URL: "https://dynamodb.invalid", Table: "cancels", Key: cancelmark.Attempt{Install: s.Install, Job: s.Job, Epoch: s.Epoch}.Key()}
 	}
+	if s.Warm != "" {
+		a.Cancel = cancelmark.Place{URL: "https://dynamodb.invalid", Table: "cancels", Key: cancelmark.OfWarmStep(s.Install, s.Warm).Key()}
+	}
 	return a, nil
 }

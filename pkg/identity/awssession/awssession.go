@@ -75,9 +75,9 @@ func (g *Granter) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 	}
 	if s.Job != "" {
 		a.LogGroup, a.Repository = g.places.LogGroup(s.Install), g.places.Repository(s.App)
-		if g.places.CancelTable != "" {
-			a.Cancel = cancelmark.Place{URL: g.url, Table: g.places.CancelTable, Key: cancelKey(s)}
-		}
+	}
+	if g.places.CancelTable != "" && (s.Job != "" || s.Warm != "") {
+		a.Cancel = cancelmark.Place{URL: g.url, Table: g.places.CancelTable, Key: cancelKey(s)}
 	}
 	return a, nil
 }

@@ -57,6 +57,9 @@ func TestPolicyIsExact(t *testing.T) {
 			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"},` +
 			`{"Effect":"Allow","Action":["dynamodb:GetItem"],"Resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/fairlead-prod-cancels",` +
 			`"Condition":{"ForAllValues:StringEquals":{"dynamodb:LeadingKeys":["ins_a/job_a/3"]}}}]}`},
+		"a warm step reads its marker": {identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Warm: "wrm_a"}, `{"Version":"2012-10-17","Statement":[` +
+			`{"Effect":"Allow","Action":["dynamodb:GetItem"],"Resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/fairlead-prod-cancels",` +
+			`"Condition":{"ForAllValues:StringEquals":{"dynamodb:LeadingKeys":["ins_a/wrm_a/1"]}}}]}`},
 		"an attempt whose runner has no budget of log bytes fetches its app": {identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Job: "job_a", Epoch: 3, NoLog: true}, `{"Version":"2012-10-17","Statement":[` +
 			`{"Effect":"Allow","Action":["ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:BatchCheckLayerAvailability"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*"},` +
 			`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"},` +
@@ -127,7 +130,12 @@ func TestPolicyRefusesInvalidNames(t *testing.T) {
 		"no runner":                  func(s *identity.Scope) { s.Runner = "" },
 		"no app":                     func(s *identity.Scope) { s.App = "" },
 		"a job without an install":   func(s *identity.Scope) { s.Install, s.App = "", "" },
-		"neither a queue nor a job":  func(s *identity.Scope) { s.Queue, s.Job = "", "" },
+		"a warm step and a job":      func(s *identity.Scope) { s.Warm = "wrm_a" },
+		"a wildcard for a warm step": func(s *identity.Scope) {
+			*s = identity.Scope{Runner: "run_a", Install: "ins_a", App: "app_a", Warm: "*"}
+		},
+		"a warm step of no install": func(s *identity.Scope) { *s = identity.Scope{Runner: "run_a", App: "app_a", Warm: "wrm_a"} },
+		"neither a queue nor a job": func(s *identity.Scope) { s.Queue, s.Job = "", "" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := attempt

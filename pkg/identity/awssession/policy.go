@@ -54,8 +54,11 @@ func (p Places) LogGroup(id fairlead.InstallID) string { return p.LogGroupPrefix
 // Repository returns the prefix of an app's repositories. Each component has one repository below it.
 func (p Places) Repository(id fairlead.AppID) string { return p.ArtifactPrefix + string(id) }
 
-// cancelKey returns the key of the attempt's cancel marker.
+// cancelKey returns the key of the marker of the attempt or the warm step.
 func cancelKey(s identity.Scope) string {
+	if s.Warm != "" {
+		return cancelmark.OfWarmStep(s.Install, s.Warm).Key()
+	}
 	return cancelmark.Attempt{Install: s.Install, Job: s.Job, Epoch: s.Epoch}.Key()
 }
 
@@ -100,7 +103,14 @@ var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 // have the form of the names that the control plane makes.
 func Policy(p Places, s identity.Scope) (string, error) {
 	ids := map[string]string{"runner": string(s.Runner)}
-	if s.Job != "" || s.Install != "" || s.App != "" {
+	switch {
+	case s.Warm != "":
+		if s.Job != "" || s.Queue != "" || p.CancelTable == "" {
+			return "", fmt.Errorf("session policy: the scope of warm step %.80q has more than its marker, or there are no markers", s.Warm)
+		}
+		// The policy permits nothing of the app; the role's trust policy wants its tag.
+		ids["install"], ids["app"], ids["warm step"] = string(s.Install), string(s.App), string(s.Warm)
+	case s.Job != "" || s.Install != "" || s.App != "":
 		ids["install"], ids["app"] = string(s.Install), string(s.App)
 	}
 	for what, id := range ids {
@@ -129,6 +139,9 @@ func Policy(p Places, s identity.Scope) (string, error) {
 		if p.CancelTable != "" {
 			list = append(list, p.ownMarker(s))
 		}
+	}
+	if s.Warm != "" {
+		list = append(list, p.ownMarker(s))
 	}
 	if len(list) == 0 {
 		return "", fmt.Errorf("session policy: the scope of runner %s has neither a queue nor a job", s.Runner)

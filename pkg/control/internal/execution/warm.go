@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -174,7 +176,50 @@ func assignWarm(tx *kernel.Tx, s runners.Session, j store.Job) (fairlead.WarmSte
 	}
 	best.V.Job, best.V.Epoch = j.ID, j.Lease.Epoch
 	tx.PutWarmStep(best)
+	markAssigned(tx, best.V)
 	return best.V.ID, nil
+}
+
+// markAssigned writes the marker of the warm step after the commit.
+func markAssigned(tx *kernel.Tx, w store.WarmStep) {
+	if tx.CancelMarks == nil || w.Install == "" {
+		return
+	}
+	tx.OnCommit(func(ctx context.Context) {
+		if err := tx.CancelMarks.Put(ctx, cancelmark.OfWarmStep(w.Install, w.ID)); err != nil {
+			tx.Logger.Warn("cannot write the marker of a warm step; the step learns of its job when it asks again", "warm", w.ID, "job", w.Job, "error", err)
+		}
+	})
+}
+
+// WarmMarker returns the place of the marker that tells the warm step to ask for its job, with credentials that read
+// only this marker. If there is none, the error is of KindNotFound, and the step asks often instead.
+func (ex *Execution) WarmMarker(ctx context.Context, h WarmHolder) (identity.Access, error) {
+	w, err := ex.Store.WarmStep(ctx, h.Runner, h.ID)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		return identity.Access{}, over(h.ID)
+	}
+	if err != nil {
+		return identity.Access{}, err
+	}
+	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeNoMarker, Message: fmt.Sprintf("warm step %s has no marker", h.ID)}
+	if ex.Access == nil || ex.CancelMarks == nil || w.V.Install == "" {
+		return identity.Access{}, none // a step for every install cannot be limited to the markers of one
+	}
+	d, err := ex.Store.Deployment(ctx, w.V.Deployment)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	app, err := catalog.AppOfInstall(ex.Reading(ctx), d.V.Org, d.V.InstallName, d.V.Install)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	a, err := ex.Access.Grant(ctx, identity.Scope{Runner: h.Runner, Install: w.V.Install, App: app, Warm: h.ID})
+	if err != nil || a.Cancel == (cancelmark.Place{}) {
+		none.Err = err
+		return identity.Access{}, none
+	}
+	return a, nil
 }
 
 // WarmHolder names the warm step that a warm token was issued to.

@@ -262,7 +262,8 @@ func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 		}
 		return "one start"
 	}
-	rows := []struct{ name, from, to, adds string }{
+	type row struct{ name, from, to, adds string }
+	rows := []row{
 		{"claim_to_task", "a job is claimed", "the container of its task starts", fargate},
 		{"claim_to_tool", "a job is claimed", "its tool starts; the module needs no provider", "as above"},
 		{"chain_warm", "a person deploys a chain of four components", fmt.Sprintf("its eight jobs have ended. Each start of a task takes %d s, and the deployment waits for %s: [warm steps](../contributing/decisions/warm-steps.md)", sizes["start_ms"]/1000, starts("chain_warm")), "nothing: the starts are in it"},
@@ -270,11 +271,15 @@ func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 		{"line_to_reader", "a tool prints a line", "a reader of the API sees it, without a follower", subscription},
 		{"line_to_follower", "a tool prints a line", "a follower of the log sees it", "as above"},
 		{"cancel_to_interrupt", "a person cancels a job", "the process that its tool runs has ended", "the time until a read of DynamoDB sees the marker: AWS documents a short time, without a number"},
-		{"registry", "a job is claimed", "its tool has `hashicorp/aws`, from a registry on the same machine", "the start of the task, and the download over the internet"},
-		{"registry_line", "a job is claimed", "the same, from a registry behind a line of 100 Mbit/s", "the start of the task"},
-		{"mirror_first", "a job is claimed", "the same, with an empty mirror in the stack's bucket", "the start of the task, and the download over the internet"},
-		{"mirror", "a job is claimed", "the same, with the archive in the mirror", "the start of the task; S3 in the same region gives 85–90 MB/s for a request"},
-		{"warm_disk", "a job is claimed", "the same, in the agent's task (isolation `Process`), whose disk has the provider", "nothing"},
+	}
+	for _, of := range []struct{ prefix, provider string }{{"full_", "`hashicorp/aws` in full size"}, {"", "a `hashicorp/aws` with few services"}} {
+		rows = append(rows, []row{
+			{of.prefix + "mirror", "a job is claimed", "its tool has " + of.provider + ", whose archive is in the mirror of the stack's bucket", "the start of the task; S3 in the same region gives 85–90 MB/s for a request"},
+			{of.prefix + "mirror_first", "a job is claimed", "the same, with an empty mirror", "the start of the task, and the download over the internet"},
+			{of.prefix + "registry", "a job is claimed", "the same without a mirror, from a registry on the same machine", "the start of the task, and the download over the internet"},
+			{of.prefix + "registry_line", "a job is claimed", "the same, from a registry behind a line of 100 Mbit/s", "the start of the task"},
+			{of.prefix + "warm_disk", "a job is claimed", "the same, in the agent's task (isolation `Process`), whose disk has the provider", "nothing"},
+		}...)
 	}
 	var table strings.Builder
 	table.WriteString("| from | to | median | maximum | of | AWS adds |\n|---|---|---|---|---|---|\n")
@@ -290,5 +295,9 @@ func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 		t.Errorf("the page has no row for %s", name)
 	}
 	page.Hold(t, "docs/vendor/cost-and-scale.md", "times", table.String())
-	page.Hold(t, "docs/vendor/cost-and-scale.md", "provider-size", fmt.Sprintf("%.0f MB, %.0f MB unpacked", float64(sizes["packed_bytes"])/1e6, float64(sizes["unpacked_bytes"])/1e6))
+	size := func(prefix string) string {
+		return fmt.Sprintf("%.0f MB, %.0f MB unpacked", float64(sizes[prefix+"packed_bytes"])/1e6, float64(sizes[prefix+"unpacked_bytes"])/1e6)
+	}
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "provider-size", size(""))
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "full-provider-size", size("full_"))
 }

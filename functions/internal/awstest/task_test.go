@@ -3,6 +3,7 @@ package awstest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -56,6 +57,10 @@ func (w *world) startTask(r *resolver, definition string, environ ...string) (st
 		}
 	}
 	cmd.Env = append(cmd.Env, environ...)
+	if w.tasks.CPU != nil {
+		units, err := strconv.Atoi(r.text(task["Cpu"]))
+		w.ok("limit the runner's CPU", errors.Join(err, w.tasks.CPU.Limit(cmd, units)))
+	}
 	return w.run(cmd, "the runner with the role "+role)
 }
 

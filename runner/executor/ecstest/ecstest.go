@@ -63,6 +63,9 @@ type Cloud struct {
 	// Command returns the command that runs a container with these arguments and this environment,
 	// until its end. nil: the container is a process of the program. Set it before the first task.
 	Command func(args, env []string) *exec.Cmd
+	// CPU gives the container of each task the CPU of its task. nil: the container may use this machine's.
+	// Set it before the first task.
+	CPU *Shares
 	// Unknown is the number of requests after a task's start that do not find the
 	// task, because ECS is eventually consistent. Set it before the first task.
 	Unknown int
@@ -73,11 +76,17 @@ type Cloud struct {
 	StartTime time.Duration
 	pending   []*task
 	mu        sync.Mutex
-	defined   map[string][]reference // secrets of task definitions, by ARN
-	received  []string               // bodies of requests
-	answers   map[string][]byte      // of RunTask, by client token
-	tasks     map[string]*task       // by ARN
+	defined   map[string]definition // by ARN
+	received  []string              // bodies of requests
+	answers   map[string][]byte     // of RunTask, by client token
+	tasks     map[string]*task      // by ARN
 	running   sync.WaitGroup
+}
+
+// definition is the part of a task definition that Cloud uses.
+type definition struct {
+	cpu     string // in 1,024ths of a CPU
+	secrets []reference
 }
 
 // reference is a secret of a container in a task definition.
@@ -106,7 +115,7 @@ type task struct {
 // Cloud. The output of containers goes to the log group.
 func New(t testing.TB, moto, program, pullable, group string, logs *cloudwatchlogs.Client) *Cloud {
 	c := &Cloud{t: t, moto: moto, program: program, pullable: pullable, group: group, logs: logs, answers: map[string][]byte{}, tasks: map[string]*task{},
-		defined: map[string][]reference{}, Secrets: map[string]string{}}
+		defined: map[string]definition{}, Secrets: map[string]string{}}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
 		c.server.Close()
@@ -214,12 +223,12 @@ func (c *Cloud) forward(r *http.Request, body []byte) (int, http.Header, []byte,
 	return resp.StatusCode, resp.Header, b, err
 }
 
-// define stores the secrets of a registered task definition.
+// define stores a registered task definition.
 func (c *Cloud) define(answer []byte) {
 	var out struct {
 		TaskDefinition struct {
-			TaskDefinitionArn    string
-			ContainerDefinitions []struct{ Secrets []reference }
+			TaskDefinitionArn, Cpu string
+			ContainerDefinitions   []struct{ Secrets []reference }
 		}
 	}
 	if err := json.Unmarshal(answer, &out); err != nil || len(out.TaskDefinition.ContainerDefinitions) != 1 {
@@ -228,7 +237,7 @@ func (c *Cloud) define(answer []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.defined[out.TaskDefinition.TaskDefinitionArn] = out.TaskDefinition.ContainerDefinitions[0].Secrets
+	c.defined[out.TaskDefinition.TaskDefinitionArn] = definition{out.TaskDefinition.Cpu, out.TaskDefinition.ContainerDefinitions[0].Secrets}
 }
 
 // run starts the container of a task. The caller holds mu.
@@ -242,7 +251,7 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	arn := out.Tasks[0].TaskArn
 	k := &task{mark: "TEST_TASK=" + arn, created: time.Now(), unknown: c.Unknown}
 	c.tasks[arn] = k
-	references, made := c.defined[in["taskDefinition"].(string)]
+	defined, made := c.defined[in["taskDefinition"].(string)]
 	if in["taskDefinition"] != c.pullable && !made {
 		k.over, k.stopCode = true, "TaskFailedToStart"
 		k.stopped = "CannotPullContainerError: pull image manifest has been retried 1 time(s): failed to resolve ref registry.example/missing/image:1: not found"
@@ -273,7 +282,7 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	}
 	region := strings.Split(arn, ":")[3]
 	env := slices.Concat([]string{k.mark, "AWS_REGION=" + region}, of, c.Environ)
-	for _, r := range references {
+	for _, r := range defined.secrets {
 		env = append(env, r.Name+"="+c.Secrets[r.ValueFrom])
 	}
 	for _, v := range step["environment"].([]any) {
@@ -285,6 +294,16 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	} else {
 		k.cmd = exec.Command(c.program, args...)
 		k.cmd.Env = env
+	}
+	if c.CPU != nil {
+		cpu, ok := overrides["cpu"].(string)
+		if !ok {
+			cpu = defined.cpu
+		}
+		units, err := strconv.Atoi(cpu)
+		if err = errors.Join(err, c.CPU.Limit(k.cmd, units)); err != nil {
+			c.t.Error(err)
+		}
 	}
 	output := filepath.Join(c.t.TempDir(), "output")
 	f, err := os.Create(output)

@@ -111,6 +111,8 @@ bench-aws: build bin/tofu-tool ## Measure the start times and sizes of the funct
 		$(GO) test ./functions/internal/plane -run '^$$' -bench ColdStart -benchtime $(if $(SMOKE),1x,30x)
 	@$(GO) run ./tools/functions -out bin/functions
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
+		FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_SQS=1 $(if $(SMOKE),,FAIRLEAD_BENCH_USAGE=$(CURDIR)/bench/aws-usage.json) \
+		$(GO) test ./functions/internal/awstest -run '^$$' -bench 'Usage$$' -benchtime 1x -timeout 20m && \
 		FAIRLEAD_REQUIRE_DYNAMODB=1 $(if $(SMOKE),,FAIRLEAD_BENCH_LOG=$(CURDIR)/bench/aws-log.json) $(GO) test ./bench -run '^$$' -bench JobLog -benchtime 1x && \
 		$(GO) run ./bench $(if $(SMOKE),-smoke,-force) -only aws
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_SQS=1 \
@@ -121,6 +123,7 @@ bench-aws: build bin/tofu-tool ## Measure the start times and sizes of the funct
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(if $(SMOKE),,FAIRLEAD_BENCH_CHAIN=$(CURDIR)/bench/aws-chain.json) \
 		$(GO) test ./functions/internal/awstest -run '^$$' -bench 'Chain$$' -benchtime $(if $(SMOKE),1x,3x) $(if $(SMOKE),-short) -timeout 40m
+	@$(GO) test ./bench -count=1 -run '^TestTimesOfTheStacksMeetTheirGoals$$'
 
 # A run is determined by its seed; a failing run prints its seed.
 SEED ?= 0

@@ -22,9 +22,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
-// lambdaMS is the billed time of a function for a request that does not wait, in
-// milliseconds. It is the CPU time of the function's code, and two or three calls of the
-// table with 5 ms each. A function of 256 MB gets a seventh of a core.
+// lambdaMS is the assumed time of a function for a request that does not wait and whose
+// time is not counted on the emulated stacks, in milliseconds: the CPU time of the
+// function's code, and two or three calls of the table with 5 ms each.
 const lambdaMS = 30
 
 // tally counts the requests to the APIs, the queue, the blobs and the signer, but not to
@@ -144,6 +144,11 @@ func (q countedQueue) Receive(ctx context.Context, name string, hide, wait time.
 	return q.Queue.Receive(ctx, name, hide, wait)
 }
 
+func (q countedQueue) DeadLetters(ctx context.Context, name string, most int) ([]queue.Message, error) {
+	q.t.add(&q.t.queue)
+	return q.Queue.DeadLetters(ctx, name, most)
+}
+
 func (q countedQueue) Delete(ctx context.Context, name, receipt string) error {
 	q.t.add(&q.t.queue)
 	return q.Queue.Delete(ctx, name, receipt)
@@ -164,59 +169,41 @@ func (b countedBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	return b.Store.Get(ctx, key)
 }
 
-// measureAWS counts the AWS usage of a job and calculates the usage of an idle runner.
-func measureAWS(ctx context.Context, b *bench) (err error) {
-	meter, t := enginetest.Meter(enginetest.Memory()), newTally()
-	p, err := startMetered(ctx, b, meter, t)
+// measureAWS calculates the AWS usage of a job and of an idle runner from what BenchmarkUsage and BenchmarkJobLog count on the
+// emulated stacks, and counts what the sweep does for a runner.
+func measureAWS(ctx context.Context, b *bench) error {
+	counted, err := b.readStacks()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
-	if _, err := p.startAgent(ctx, "local", 0, b.tool); err != nil {
-		return err
-	}
 	var out taken
-	if err := p.publish(ctx, b.path("examples", "shop")); err != nil {
+	if err := logUsage(b, counted, &out); err != nil {
 		return err
 	}
-	if err := runCommand(p.cli(ctx, "install", "create", "shop", "--app", "shop", "--input-file", b.path("examples/shop/demo.inputs.yaml"))); err != nil {
+	renewal, err := of(counted.Idle, sessionsRoute)
+	if err != nil {
 		return err
 	}
-	meter.Reset()
-	t.reset()
-	if err := deployAPI(ctx, p.Client, "shop"); err != nil {
+	check, err := watchHour(ctx)
+	if err != nil {
 		return err
 	}
-	const jobs = 8 // a plan and an apply for each of four components
-	whole := t.usage(meter.Total())
-	out.Job = usage{}.plus(1./jobs, whole)
-	// Each commit writes records to the table's stream. In the worst case each commit
-	// invokes a function. logUsage counts the functions of the job's log.
-	out.Job.Invokes = float64(meter.Usage()[enginetest.OpCommitMany].Calls+meter.Usage()[enginetest.OpCommitOne].Calls) / jobs
-	out.Job.Events = 3 // the job has started, the job has ended, and a share of the deployment's events
-	out.Job.GBSeconds += out.Job.Invokes * lambdaMS / 1000 * functionMB / 1024
-	for path, n := range t.requests {
-		b.note("%6d  %s", n, path)
-	}
-
-	if err := logUsage(b, &out); err != nil {
+	if out.Claim, err = claimAtAPI(ctx, b); err != nil {
 		return err
 	}
-	if out.Hour, out.Claim, err = idleHour(ctx, b); err != nil {
+	if out.Minute, err = counted.minute(control.Metered().Heartbeat); err != nil {
 		return err
 	}
-	// A running job renews its lease four times a minute, and looks for its cancel marker every
-	// two seconds with half a read unit. Its agent sends a heartbeat every 18 s. Each renewal also
-	// looks for a follower of the log, for half a read unit.
-	const (
-		renewals = 4
-		looks    = 30
-	)
-	beats := time.Minute.Seconds() / p.control.HeartbeatEvery().Seconds()
-	calls := renewals + beats
-	out.Minute = usage{Requests: calls, GBSeconds: calls * lambdaMS / 1000. * functionMB / 1024, Writes: calls, Reads: 2*calls + renewals/2. + looks/2.,
-		LogGB: calls * accessLogBytes / 1e9, OutGB: calls * (headerBytes + 150) / 1e9}
-	out.Month = atRest()
+	if out.Warm, err = counted.warmSecond(); err != nil {
+		return err
+	}
+	sweep, err := of(counted.Idle, "sweep")
+	if err != nil {
+		return err
+	}
+	// One renewal in each control.MaxSessionAge is a new session, which needs two requests and three records; it counts as a renewal.
+	out.Hour = usage{Queue: receivesAnHour}.plus(renewalsAnHour, renewal).plus(1, check)
+	out.Job, out.Month = counted.job(), atRest(sweep)
 
 	if err := b.writeCounted(out); err != nil {
 		return err
@@ -229,7 +216,7 @@ func measureAWS(ctx context.Context, b *bench) (err error) {
 	fmt.Fprintln(&tables)
 	printQuotas(&tables, out)
 	b.note("%s", strings.ReplaceAll(tables.String(), "\n", "\n  "))
-	return nil
+	return b.checkGoals("aws_idle_install_dollars", "aws_jobs_dollars")
 }
 
 func (b *bench) writeCounted(out taken) error {
@@ -251,68 +238,42 @@ const (
 	renewalsAnHour = 3600. / (0.63 * 15 * 60) // between 60 and 66 % of 15 minutes
 )
 
-// idleHour returns the usage of an idle runner that polls its own queue for an hour, and
-// the usage of a claim of the same runner at the API. It starts a control plane of its own,
-// because requests of other agents during the claim would count.
-//
-// It counts the requests, the bytes and the table's units of one renewal of the runner's
-// session, and calculates the number of renewals from their interval. The renewal is the
-// agent's heartbeat. One renewal in each control.MaxSessionAge is a new session, which needs two
-// requests and three records; the result counts it as a renewal.
-func idleHour(ctx context.Context, b *bench) (hour, claim usage, err error) {
+// claimAtAPI returns the usage of a claim of an idle runner at the API.
+func claimAtAPI(ctx context.Context, b *bench) (claim usage, err error) {
 	meter, t := enginetest.Meter(enginetest.Memory()), newTally()
 	p, err := startMetered(ctx, b, meter, t)
 	if err != nil {
-		return hour, claim, err
+		return claim, err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	c := p.control
-	// The runner has no other agents, as the runner of an install.
-	made, err := c.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "idle-install"}, "")
+	made, err := c.CreateRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: "idle"}, "")
 	if err != nil {
-		return hour, claim, err
+		return claim, err
 	}
 	token, _, err := c.CreateEnrolment(ctx, control.User{Org: fairlead.DefaultOrg}, made.Name)
 	if err != nil {
-		return hour, claim, err
+		return claim, err
 	}
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return hour, claim, err
+		return claim, err
 	}
 	if _, err := c.Enrol(ctx, token, pub); err != nil {
-		return hour, claim, err
+		return claim, err
 	}
 	nonce := c.NewChallenge()
-	var agent *client.Client
-	for range 2 { // the first request opens the session, the second one renews it
-		meter.Reset()
-		t.reset()
-		s, err := p.Client.CreateSession(ctx, wire.SessionRequest{RunnerID: string(made.ID), Nonce: nonce, Instance: "idle", Version: "bench", Capacity: 4, PublicKey: pub,
-			Signature: ed25519.Sign(key, wire.SessionStatement(nonce, string(made.ID), "idle")), Report: &wire.SessionHeartbeat{Capacity: 4, Running: []string{}}})
-		if err != nil {
-			return hour, claim, err
-		}
-		nonce, agent = s.RenewalNonce, p.Client.WithToken(s.Token)
+	s, err := p.Client.CreateSession(ctx, wire.SessionRequest{RunnerID: string(made.ID), Nonce: nonce, Instance: "idle", Version: "bench", Capacity: 4, PublicKey: pub,
+		Signature: ed25519.Sign(key, wire.SessionStatement(nonce, string(made.ID), "idle")), Report: &wire.SessionHeartbeat{Capacity: 4, Running: []string{}}})
+	if err != nil {
+		return claim, err
 	}
-	renewal := t.usage(meter.Total())
-	renewal.OutGB += 1500 / 1e9 // the credentials of the queue, which this control plane does not have
-	renewal.Reads++             // an agent with a role has a stack and an install, and no key
 	meter.Reset()
 	t.reset()
-	if _, err := agent.Claim(ctx, claimFor, false); !errors.Is(err, client.ErrNoWork) {
-		return hour, claim, fmt.Errorf("claim of an idle runner: %w, want no work", err)
+	if _, err := p.Client.WithToken(s.Token).Claim(ctx, claimFor, false); !errors.Is(err, client.ErrNoWork) {
+		return claim, fmt.Errorf("claim of an idle runner: %w, want no work", err)
 	}
-	claim = t.usage(meter.Total())
-	meter.Reset()
-	online, err := c.Online(ctx, made.ID)
-	if err != nil || !online {
-		return hour, claim, fmt.Errorf("check that the runner is online: %t, %w", online, err)
-	}
-	check := meter.Total()
-	check.Read++ // the sweep finds the runner's watch with an index
-	checksAnHour := time.Hour.Seconds() / c.WatchEvery().Seconds()
-	return usage{Queue: receivesAnHour, Reads: checksAnHour * check.Read}.plus(renewalsAnHour, renewal), claim, nil
+	return t.usage(meter.Total()), nil
 }
 
 // The numbers of an idle month. A schedule invokes the sweep each minute. The sweep
@@ -325,15 +286,17 @@ const (
 	functionQueues = 2 // queues that invoke functions: the sweep's and the webhooks'
 )
 
-// atRest returns the usage of an idle control plane in a month: its five keys, its alarms and
-// the metrics behind them that are not AWS's own, the sweep, and Lambda's receives, which AWS
-// bills even without a message.
-func atRest() usage {
+// atRest returns the usage of an idle control plane in a month: its five keys, its alarms, the metrics behind them that are not
+// AWS's own, the dashboard, the sweep, and Lambda's receives, which AWS bills even without a message.
+func atRest(sweep usage) usage {
 	const (
 		sweeps = (1 + messages) * minutesAMonth
-		// Each minute has one send. Each message has one delete, and one receive that ends when the message arrives.
-		starts = (1 + 2*messages) * minutesAMonth
+		// Each minute has one send, which sweep has. Each message has one delete, and one receive that ends when the message arrives.
+		starts    = 2 * messages * minutesAMonth
+		dashboard = 3
 	)
-	return usage{Invokes: sweeps, GBSeconds: sweeps * lambdaMS / 1000. * functionMB / 1024, Reads: 4 * sweeps,
-		Queue: starts + functionQueues*pollsAMinute*minutesAMonth, Dollars: 5 + 45*0.10 + 5*0.30}
+	u := usage{}.plus(sweeps, sweep)
+	u.Queue += starts + functionQueues*pollsAMinute*minutesAMonth
+	u.Dollars = 5 + 45*0.10 + 5*0.30 + dashboard
+	return u
 }

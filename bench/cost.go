@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"text/tabwriter"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/control"
 )
@@ -94,30 +95,32 @@ type demand struct {
 	installs      int
 	jobs          float64 // of each install
 	minutes       float64 // mean run time of a job
+	warmSeconds   float64 // in which steps wait for a job
 	hoursPerMonth float64
 }
 
 // typical returns the demand of the printed tables: each install has a deployment of four
 // components each working day, with a log of a megabyte for each job.
 func typical(installs int) demand {
-	return demand{installs: installs, jobs: 200, minutes: 2, hoursPerMonth: monthHours}
+	return demand{installs: installs, jobs: 200, minutes: 2, warmSeconds: warmSeconds(2 * time.Minute), hoursPerMonth: monthHours}
 }
 
 // taken is the measured usage.
 type taken struct {
-	Job    usage `json:"job"`              // usage of a job that ends at once
-	Minute usage `json:"minute_of_a_job"`  // additional usage of each minute that a job runs
-	Log    usage `json:"log_of_a_job"`     // additional usage of a log of 1 MB that is written evenly in two minutes
-	Hour   usage `json:"hour_of_a_runner"` // usage of an idle runner in an hour
-	Claim  usage `json:"claim_at_the_api"` // usage of a claim at the API that waits for claimFor and gets no job
-	Month  usage `json:"month_at_rest"`    // usage of the control plane without installs in a month
+	Job    usage `json:"job"`                   // usage of a job that ends at once
+	Minute usage `json:"minute_of_a_job"`       // additional usage of each minute that a job runs
+	Log    usage `json:"log_of_a_job"`          // additional usage of a log of 1 MB that is written evenly in two minutes
+	Warm   usage `json:"second_of_a_warm_step"` // usage of each second in which a step waits for its job
+	Hour   usage `json:"hour_of_a_runner"`      // usage of an idle runner in an hour
+	Claim  usage `json:"claim_at_the_api"`      // usage of a claim at the API that waits for claimFor and gets no job
+	Month  usage `json:"month_at_rest"`         // usage of the control plane without installs in a month
 }
 
 // month returns the usage of the demand.
 func (t taken) month(d demand) usage {
 	n := float64(d.installs)
 	u := t.Month.plus(n*d.hoursPerMonth, t.Hour).plus(n*d.jobs, t.Job).plus(n*d.jobs*d.minutes, t.Minute)
-	return u.plus(n*d.jobs, t.Log)
+	return u.plus(n*d.jobs, t.Log).plus(n*d.jobs*d.warmSeconds, t.Warm)
 }
 
 // most is the number of installs of the largest control plane in the tables.
@@ -129,7 +132,7 @@ func (t taken) idle() float64 { return cost(usage{}.plus(monthHours, t.Hour)) + 
 // jobs returns the monthly price of an install's 200 jobs with a log of 1 MB each, in dollars.
 func (t taken) jobs() float64 {
 	d := typical(1)
-	return cost(usage{}.plus(d.jobs, t.Job).plus(d.jobs*d.minutes, t.Minute).plus(d.jobs, t.Log))
+	return cost(usage{}.plus(d.jobs, t.Job).plus(d.jobs*d.minutes, t.Minute).plus(d.jobs, t.Log).plus(d.jobs*d.warmSeconds, t.Warm))
 }
 
 // monthHours is the number of hours in a month.
@@ -216,7 +219,7 @@ func quotas() []quota {
 		return func(t taken, d demand) float64 {
 			rest := usage{}.plus(float64(d.installs), t.Hour)
 			n := float64(d.installs) * d.jobs
-			jobs := usage{}.plus(n, t.Job).plus(n*d.minutes, t.Minute).plus(n, t.Log)
+			jobs := usage{}.plus(n, t.Job).plus(n*d.minutes, t.Minute).plus(n, t.Log).plus(n*d.warmSeconds, t.Warm)
 			return perSecond(of(rest), 1) + perSecond(of(jobs), d.hoursPerMonth)*busy
 		}
 	}

@@ -7,12 +7,11 @@ import (
 	"math"
 	"os"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -29,21 +28,17 @@ func load[T any](t *testing.T, file string) (v T) {
 	return v
 }
 
-var goalOf = regexp.MustCompile(`^goal ([≤≥]) ([0-9.]+)`)
-
 // met returns "yes" if the figure meets its goal, "**no**" if it does not, and "" if the
 // figure has no goal.
 func met(t *testing.T, f Figure) string {
 	t.Helper()
-	m := goalOf.FindStringSubmatch(f.Reference)
-	if m == nil {
-		return ""
-	}
-	goal, err := strconv.ParseFloat(m[2], 64)
-	if err != nil {
+	goal, ok, err := f.goal()
+	switch {
+	case err != nil:
 		t.Fatal(err)
-	}
-	if m[1] == "≤" && f.Value <= goal || m[1] == "≥" && f.Value >= goal {
+	case !ok:
+		return ""
+	case goal.met(f.Value):
 		return "yes"
 	}
 	return "**no**"
@@ -111,8 +106,38 @@ func TestEvidenceHasTheMeasuredFigures(t *testing.T) {
 // in aws.json.
 func TestPageHasTheBills(t *testing.T) {
 	counted := load[taken](t, "aws.json")
-	if want := atRest(); counted.Month != want {
-		t.Errorf("aws.json has the month at rest %+v, want %+v", counted.Month, want)
+	onStacks := load[stacks](t, stacksFile)
+	minute, err := onStacks.minute(control.Metered().Heartbeat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm, err := onStacks.warmSecond()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pair := range map[string][2]usage{
+		"month at rest":         {counted.Month, atRest(onStacks.Idle["sweep"].usage(false))},
+		"job":                   {counted.Job, onStacks.job()},
+		"minute of a job":       {counted.Minute, minute},
+		"second of a warm step": {counted.Warm, warm},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("aws.json has for the %s %+v, want %+v as %s has it; run `make bench-aws`", name, pair[0], pair[1], stacksFile)
+		}
+	}
+
+	for _, f := range known() {
+		switch f.Name {
+		case "aws_idle_install_dollars":
+			f.Value = counted.idle()
+		case "aws_jobs_dollars":
+			f.Value = counted.jobs()
+		default:
+			continue
+		}
+		if err := checkGoal(f, rounded(f.Value)); err != nil {
+			t.Error(err)
+		}
 	}
 
 	const cents = "%.2f"
@@ -162,6 +187,14 @@ func TestPageHasTheBills(t *testing.T) {
 	}
 	page.Hold(t, "docs/vendor/cost-and-scale.md", "bill", table.String()+all+"\n"+each+"\n")
 
+	var routes strings.Builder
+	routes.WriteString("| route or function | for each job | ms |\n|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(onStacks.Deployed)) {
+		r := onStacks.Deployed[name]
+		fmt.Fprintf(&routes, "| `%s` | %.2f | %.0f |\n", name, float64(r.Count)/float64(onStacks.Jobs), r.ms())
+	}
+	page.Hold(t, "docs/vendor/cost-and-scale.md", "routes", routes.String())
+
 	rest := counted.Month
 	months, queues := cost(usage{Dollars: rest.Dollars}), cost(usage{Queue: rest.Queue})
 	builder := counted.buildRunner()
@@ -170,6 +203,7 @@ func TestPageHasTheBills(t *testing.T) {
 		"at-rest-fixed":  fmt.Sprintf(cents, months),
 		"at-rest-queues": fmt.Sprintf(cents, queues),
 		"at-rest-sweep":  fmt.Sprintf(cents, cost(rest)-months-queues),
+		"warm":           fmt.Sprintf("$%.3f", cost(usage{}.plus(typical(1).jobs*typical(1).warmSeconds, counted.Warm))),
 		"idle":           fmt.Sprintf("$%.3f", counted.idle()),
 		"jobs":           fmt.Sprintf("$%.3f", counted.jobs()),
 		"idle-polls":     fmt.Sprintf(cents, cost(usage{Queue: monthHours * receivesAnHour})),
@@ -231,14 +265,81 @@ func grouped(number string) string {
 	return whole
 }
 
-// docs/vendor/cost-and-scale.md has the times that the benchmarks of package awstest measure on
-// the emulated stacks. The last column is AWS's part, which is not measured here.
-func TestPageHasTheTimesOfTheStacks(t *testing.T) {
-	type spread struct {
-		Runs   int   `json:"runs"`
-		Median int64 `json:"median_ms"`
-		Max    int64 `json:"max_ms"`
+// spread is a measured time of several runs.
+type spread struct {
+	Runs   int   `json:"runs"`
+	Median int64 `json:"median_ms"`
+	Max    int64 `json:"max_ms"`
+}
+
+// stackTime is a time that the benchmarks of package awstest measure on the emulated stacks, and what AWS adds to it.
+type stackTime struct {
+	name, from, to string
+	adds           float64 // seconds
+	source         string  // of adds
+	goal           float64 // seconds, of the slowest run; 0: none
+	own            bool    // the goal is for the measured part
+}
+
+const (
+	taskStart = 45.0      // of a task on Fargate: the larger number of AWS re:Post
+	lineRate  = 100e6 / 8 // bytes a second of the line from a registry, as networkRate in package awstest
+	s3Rate    = 85e6      // bytes a second that S3 in the same region gives for a request
+)
+
+// stackTimes returns the times of the page. The sizes of providers, in bytes, and the starts of tasks are those that the
+// benchmarks recorded.
+func stackTimes(sizes map[string]int64) []stackTime {
+	const fargate = "start of a task on Fargate, 30 to 45 s ([AWS re:Post](https://repost.aws/questions/QUjZAzJd27SZWxXM7MgyxOZw/how-to-speed-up-provisioning-of-ecs-fargate-task)); none with a [warm step](../contributing/decisions/warm-steps.md)"
+	starts := func(name string) string {
+		if n := sizes[name+"_starts"]; n != 1 {
+			return fmt.Sprintf("%d starts", n)
+		}
+		return "one start"
 	}
+	rows := []stackTime{
+		{"claim_to_task", "a job is claimed", "the container of its task starts", taskStart, fargate, 0, false},
+		{"claim_to_tool", "a job is claimed", "its tool starts; the module needs no provider", taskStart, "as above", 0, false},
+		{"chain_warm", "a person deploys a chain of four components", fmt.Sprintf("its eight jobs have ended. Each start of a task takes %d s, and the deployment waits for %s: [warm steps](../contributing/decisions/warm-steps.md)", sizes["start_ms"]/1000, starts("chain_warm")), 0, "nothing: the starts are in it", 0, false},
+		{"chain_cold", "as above", fmt.Sprintf("the same without warm steps: the deployment waits for %s", starts("chain_cold")), 0, "as above", 0, false},
+		{"line_to_reader", "a tool prints a line", "a reader of the API sees it, without a follower", 3, "delivery of a subscription; assumed, AWS says near real time", 0, false},
+		{"line_to_follower", "a tool prints a line", "a follower of the log sees it", 3, "as above", 1, true},
+		{"cancel_to_interrupt", "a person cancels a job", "the process that its tool runs has ended", 1, "until a read of DynamoDB sees the marker; assumed, AWS says a short time", 3, false},
+	}
+	for _, of := range []struct{ prefix, provider string }{{"full_", "`hashicorp/aws` in full size"}, {"", "a `hashicorp/aws` with few services"}} {
+		packed := float64(sizes[of.prefix+"packed_bytes"])
+		rows = append(rows, []stackTime{
+			{of.prefix + "mirror", "a job is claimed", "its tool has " + of.provider + ", whose archive is in the mirror of the stack's bucket", taskStart + packed/s3Rate, "start of the task; S3 in the same region gives 85 MB/s for a request", 0, false},
+			{of.prefix + "mirror_first", "a job is claimed", "the same, with an empty mirror", taskStart + packed/lineRate, "start of the task; download at 100 Mbit/s, assumed", 0, false},
+			{of.prefix + "registry", "a job is claimed", "the same without a mirror, from a registry on the same machine", taskStart + packed/lineRate, "as above", 0, false},
+			{of.prefix + "registry_line", "a job is claimed", "the same, from a registry behind a line of 100 Mbit/s", taskStart, "start of the task", 0, false},
+			{of.prefix + "warm_disk", "a job is claimed", "the same, in the agent's task (isolation `Process`), whose disk has the provider", 0, "nothing", 0, false},
+		}...)
+	}
+	return rows
+}
+
+// `make bench-aws` runs this test after it measures: the slowest run with AWS's part is within the goal. The delivery of a
+// subscription has no documented time, so the goal of a follower is for the part that is measured.
+func TestTimesOfTheStacksMeetTheirGoals(t *testing.T) {
+	times := load[map[string]spread](t, "aws-times.json")
+	for _, r := range stackTimes(nil) {
+		if r.goal == 0 {
+			continue
+		}
+		slowest := float64(times[r.name].Max) / 1000
+		if !r.own {
+			slowest += r.adds
+		}
+		if slowest == 0 || slowest > r.goal {
+			t.Errorf("%s to %s: %.2f s, want at most %.0f s", r.from, r.to, slowest, r.goal)
+		}
+	}
+}
+
+// docs/vendor/cost-and-scale.md has the times that the benchmarks of package awstest measure on the emulated stacks, with AWS's
+// part, which is not measured here.
+func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 	times := load[map[string]spread](t, "aws-times.json")
 	sizes := map[string]int64{}
 	for _, file := range []string{"aws-providers.json", "aws-chain.json"} {
@@ -254,42 +355,23 @@ func TestPageHasTheTimesOfTheStacks(t *testing.T) {
 			}
 		}
 	}
-	const fargate = "the start of a task on Fargate: 30 to 45 s or longer is normal ([AWS re:Post](https://repost.aws/questions/QUjZAzJd27SZWxXM7MgyxOZw/how-to-speed-up-provisioning-of-ecs-fargate-task)). None with a [warm step](../contributing/decisions/warm-steps.md)"
-	const subscription = "the delivery of a subscription: AWS documents near real time, without a number; some seconds are assumed"
-	starts := func(name string) string {
-		if n := sizes[name+"_starts"]; n != 1 {
-			return fmt.Sprintf("%d starts", n)
-		}
-		return "one start"
-	}
-	type row struct{ name, from, to, adds string }
-	rows := []row{
-		{"claim_to_task", "a job is claimed", "the container of its task starts", fargate},
-		{"claim_to_tool", "a job is claimed", "its tool starts; the module needs no provider", "as above"},
-		{"chain_warm", "a person deploys a chain of four components", fmt.Sprintf("its eight jobs have ended. Each start of a task takes %d s, and the deployment waits for %s: [warm steps](../contributing/decisions/warm-steps.md)", sizes["start_ms"]/1000, starts("chain_warm")), "nothing: the starts are in it"},
-		{"chain_cold", "as above", fmt.Sprintf("the same without warm steps: the deployment waits for %s", starts("chain_cold")), "as above"},
-		{"line_to_reader", "a tool prints a line", "a reader of the API sees it, without a follower", subscription},
-		{"line_to_follower", "a tool prints a line", "a follower of the log sees it", "as above"},
-		{"cancel_to_interrupt", "a person cancels a job", "the process that its tool runs has ended", "the time until a read of DynamoDB sees the marker: AWS documents a short time, without a number"},
-	}
-	for _, of := range []struct{ prefix, provider string }{{"full_", "`hashicorp/aws` in full size"}, {"", "a `hashicorp/aws` with few services"}} {
-		rows = append(rows, []row{
-			{of.prefix + "mirror", "a job is claimed", "its tool has " + of.provider + ", whose archive is in the mirror of the stack's bucket", "the start of the task; S3 in the same region gives 85–90 MB/s for a request"},
-			{of.prefix + "mirror_first", "a job is claimed", "the same, with an empty mirror", "the start of the task, and the download over the internet"},
-			{of.prefix + "registry", "a job is claimed", "the same without a mirror, from a registry on the same machine", "the start of the task, and the download over the internet"},
-			{of.prefix + "registry_line", "a job is claimed", "the same, from a registry behind a line of 100 Mbit/s", "the start of the task"},
-			{of.prefix + "warm_disk", "a job is claimed", "the same, in the agent's task (isolation `Process`), whose disk has the provider", "nothing"},
-		}...)
-	}
 	var table strings.Builder
-	table.WriteString("| from | to | median | maximum | of | AWS adds |\n|---|---|---|---|---|---|\n")
-	for _, r := range rows {
+	table.WriteString("| from | to | of | median | maximum | AWS adds | median with it | maximum with it | goal | AWS's part |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, r := range stackTimes(sizes) {
 		s, ok := times[r.name]
 		if !ok || s.Runs == 0 {
 			t.Errorf("no benchmark measured %s", r.name)
 		}
 		delete(times, r.name)
-		fmt.Fprintf(&table, "| %s | %s | %.2f s | %.2f s | %d | %s |\n", r.from, r.to, float64(s.Median)/1000, float64(s.Max)/1000, s.Runs, r.adds)
+		goal := ""
+		switch {
+		case r.own:
+			goal = fmt.Sprintf("%.0f s, measured", r.goal)
+		case r.goal > 0:
+			goal = fmt.Sprintf("%.0f s", r.goal)
+		}
+		median, slowest := float64(s.Median)/1000, float64(s.Max)/1000
+		fmt.Fprintf(&table, "| %s | %s | %d | %.2f s | %.2f s | %.1f s | %.2f s | %.2f s | %s | %s |\n", r.from, r.to, s.Runs, median, slowest, r.adds, median+r.adds, slowest+r.adds, goal, r.source)
 	}
 	for name := range times {
 		t.Errorf("the page has no row for %s", name)

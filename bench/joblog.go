@@ -41,7 +41,7 @@ const (
 )
 
 // logUsage sets the usage of a job's log from the counts of BenchmarkJobLog.
-func logUsage(b *bench, out *taken) error {
+func logUsage(b *bench, counted stacks, out *taken) error {
 	text, err := os.ReadFile(b.path("bench", loggedFile))
 	if err != nil {
 		return fmt.Errorf("%w; run `make bench-aws`", err)
@@ -50,16 +50,17 @@ func logUsage(b *bench, out *taken) error {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return fmt.Errorf("%s: %w", loggedFile, err)
 	}
-	out.Log = l.usage()
+	out.Log = l.usage(counted.piece())
 	b.note("a log of %d bytes in %d pieces, one in %s: %.0f write units and %.0f read units of the log table, %d bytes in it",
 		l.Bytes, l.Pieces, control.Metered().LogEvery, l.Writes, l.Reads, l.Packed)
 	return nil
 }
 
-func (l loggedJob) usage() usage {
+// usage returns the usage of the log, with the GB-seconds of an invocation of logindex.
+func (l loggedJob) usage(gbSeconds float64) usage {
 	invokes := float64(l.Pieces) + 1 // one more archives the log
 	packed, archived := float64(l.Packed)/1e9, float64(l.Archived)/1e9
-	return usage{Invokes: invokes, GBSeconds: invokes * lambdaMS / 1000 * functionMB / 1024, Writes: l.Writes, Reads: l.Reads + subscribers*jobReads*float64(l.Owners),
+	return usage{Invokes: invokes, GBSeconds: invokes * gbSeconds, Writes: l.Writes, Reads: l.Reads + subscribers*jobReads*float64(l.Owners),
 		Puts: float64(l.Puts), Gets: float64(l.Gets), LogGB: float64(l.Events+l.Logged) / 1e9,
 		TableGB: packed * tableDays / monthDays, BlobGB: archived * archiveDays / monthDays, KeptGB: float64(l.Events) / 1e9 * recordRatio * recordDays / monthDays}
 }

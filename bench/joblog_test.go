@@ -136,7 +136,7 @@ func BenchmarkJobLog(b *testing.B) {
 		out.Packed = stored(b, cfg, table, s.Job)
 	}
 	b.ReportMetric(out.Writes, "write-units/op")
-	b.ReportMetric(200*cost(out.usage()), "$/200-logs")
+	b.ReportMetric(200*cost(out.usage(lambdaMS/1000.*functionMB/1024)), "$/200-logs")
 	text, err := json.MarshalIndent(out, "", "  ")
 	if err != nil {
 		b.Fatal(err)

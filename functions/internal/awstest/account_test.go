@@ -82,6 +82,7 @@ type account struct {
 	registry  *registry
 	buckets   []string
 	managed   map[string]iamtest.Policy // AWS's own policies, by ARN; one that is not here permits nothing
+	meter     *meter                    // counts what the functions use; nil: nothing does
 }
 
 // function is a function of the stack with its execution environments.

@@ -74,20 +74,24 @@ func (f *function) release(e *runtimetest.Function) {
 
 // invoke invokes the function with an event.
 func (a *account) invoke(ctx context.Context, name string, event any) ([]byte, error) {
-	return environment{a.t, a.functions[name]}.Invoke(ctx, event)
+	return environment{a.t, a.functions[name], a.meter}.Invoke(ctx, event)
 }
 
 // environment invokes a function in one of its environments.
 type environment struct {
-	t testing.TB
-	f *function
+	t     testing.TB
+	f     *function
+	meter *meter // nil: none
 }
 
 // Invoke implements runtimetest.Invoker.
 func (e environment) Invoke(ctx context.Context, event any) ([]byte, error) {
 	one := e.f.acquire(e.t)
 	defer e.f.release(one)
-	return one.Invoke(ctx, event)
+	if e.meter == nil {
+		return one.Invoke(ctx, event)
+	}
+	return e.meter.invoke(e.f.name, event, one, func(trace string) ([]byte, error) { return one.InvokeTraced(ctx, trace, event) })
 }
 
 // front serves the HTTP API: each route of the template invokes its function, with the limits of the
@@ -105,7 +109,7 @@ func (a *account) front() http.Handler {
 		}
 		f := a.functions[target[strings.LastIndex(target, "-")+1:]]
 		limits := as[struct{ ThrottlingRateLimit, ThrottlingBurstLimit float64 }](a.resolver, stage["RouteSettings"].(map[string]any)[a.text(p["RouteKey"])].(map[string]any))
-		mux.Handle(prefix, runtimetest.Throttle(runtimetest.Front(a.t, environment{a.t, f}), limits.ThrottlingRateLimit, int(limits.ThrottlingBurstLimit)))
+		mux.Handle(prefix, runtimetest.Throttle(runtimetest.Front(a.t, environment{a.t, f, a.meter}), limits.ThrottlingRateLimit, int(limits.ThrottlingBurstLimit)))
 	}
 	return mux
 }
@@ -434,6 +438,10 @@ func (a *account) makeGates() map[string]*gate {
 				again := r.Clone(r.Context())
 				again.Body = io.NopCloser(bytes.NewReader(body))
 				proxy.ServeHTTP(httptest.NewRecorder(), again)
+			}
+			if a.meter != nil {
+				a.meter.call(service, w, r, body, proxy)
+				return
 			}
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 			proxy.ServeHTTP(w, r)

@@ -90,7 +90,11 @@ func (w *world) operated() *world {
 func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	t.Helper()
 	w := &world{account: a, config: t.TempDir()}
-	served := map[string]http.Handler{planeHost: w.front(), apiHost: w.front(), stsHost: w.guard.STS(), registryHost: w.registry,
+	sts := w.guard.STS()
+	if w.meter != nil {
+		sts = w.meter.sts(sts)
+	}
+	served := map[string]http.Handler{planeHost: w.front(), apiHost: w.front(), stsHost: sts, registryHost: w.registry,
 		"sqs." + region + ".amazonaws.com": w.gates["SQS"].handler, "logs." + region + ".amazonaws.com": w.gates["CLOUDWATCH_LOGS"].handler,
 		"ssm." + region + ".amazonaws.com": w.gates["SSM"].handler, "*.s3." + region + ".amazonaws.com": w.gates["S3"].handler}
 	lambda, err := w.guard.Handler("LAMBDA", http.HandlerFunc(w.serveInvocation))

@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,19 +51,21 @@ func (f *Failure) Error() string { return f.Type + ": " + f.Message }
 // Function is a running function. It handles its invocations one after another, as one Lambda
 // environment does. Safe for concurrent use.
 type Function struct {
-	next   chan *invocation
-	ready  chan struct{} // closed by the first request for an invocation
-	once   sync.Once
-	exited chan struct{}
-	kill   func()
-	limit  time.Duration
-	mu     sync.Mutex
-	open   map[string]*invocation
-	output *output
+	next    chan *invocation
+	ready   chan struct{} // closed by the first request for an invocation
+	once    sync.Once
+	exited  chan struct{}
+	kill    func()
+	process *os.Process
+	limit   time.Duration
+	mu      sync.Mutex
+	open    map[string]*invocation
+	output  *output
 }
 
 type invocation struct {
 	id     string
+	trace  string // X-Ray's root, which the SDK sends with each request to AWS
 	event  []byte
 	answer chan answer
 }
@@ -90,6 +95,7 @@ func Start(t testing.TB, cmd *exec.Cmd, limit time.Duration) *Function {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	f.process = cmd.Process
 	go func() {
 		_ = cmd.Wait() // the output shows how it ended
 		close(f.exited)
@@ -120,7 +126,7 @@ func (f *Function) serveNext(ctx context.Context, w http.ResponseWriter, r *http
 		h.Set("Lambda-Runtime-Aws-Request-Id", inv.id)
 		h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(time.Now().Add(f.limit).UnixMilli(), 10))
 		h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:123456789012:function:test")
-		h.Set("Lambda-Runtime-Trace-Id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700")
+		h.Set("Lambda-Runtime-Trace-Id", "Root="+inv.trace)
 		h.Set("Content-Type", "application/json")
 		_, _ = w.Write(inv.event) // Invoke detects that the function has ended
 	}
@@ -162,6 +168,18 @@ var ErrExited = errors.New("the function's process has ended")
 // if the function answered with an error or Lambda ended the invocation, ErrPayload if the event is too
 // large, and ErrExited if the function's process ended.
 func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
+	return f.InvokeTraced(ctx, NewTrace(), event)
+}
+
+// NewTrace returns a root of X-Ray that no other invocation has.
+func NewTrace() string {
+	id := ulid.Make()
+	return fmt.Sprintf("1-%x-%x", id[:4], id[4:])
+}
+
+// InvokeTraced is Invoke with a root of NewTrace. Each request of the invocation to AWS has the root
+// in its header X-Amzn-Trace-Id.
+func (f *Function) InvokeTraced(ctx context.Context, trace string, event any) ([]byte, error) {
 	var encoded bytes.Buffer
 	e := json.NewEncoder(&encoded)
 	e.SetEscapeHTML(false) // as AWS encodes it; the size counts
@@ -172,7 +190,7 @@ func (f *Function) Invoke(ctx context.Context, event any) ([]byte, error) {
 	if len(body) > MaxPayload {
 		return nil, ErrPayload
 	}
-	inv := &invocation{id: ulid.Make().String(), event: body, answer: make(chan answer, 1)}
+	inv := &invocation{id: ulid.Make().String(), trace: trace, event: body, answer: make(chan answer, 1)}
 	select {
 	case f.next <- inv:
 	case <-f.exited:
@@ -200,6 +218,31 @@ func (f *Function) Ready() <-chan struct{} { return f.ready }
 
 // Exited returns a channel that is closed when the process has ended.
 func (f *Function) Exited() <-chan struct{} { return f.exited }
+
+// CPU returns the processor time that the process has used so far.
+func (f *Function) CPU() (time.Duration, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", f.process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the thread has ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		first, _, _ := strings.Cut(string(text), " ")
+		ns, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
+}
 
 // Output returns the output of the function so far.
 func (f *Function) Output() string { return f.output.String() }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+// `make bench-aws` fails if a figure is above its goal, if it misses its goal by more than is known, and if a known miss is over.
+func TestFigureAboveItsGoalFails(t *testing.T) {
+	defer func(before map[string]float64) { missed = before }(missed)
+	missed = map[string]float64{"known": 0.2}
+	for _, tt := range []struct {
+		name, reference string
+		value           float64
+		ok              bool
+	}{
+		{"new", "goal ≤ 0.15: x", 0.15, true},
+		{"new", "goal ≤ 0.15: x", 0.151, false},
+		{"new", "goal ≥ 100; x", 99, false},
+		{"new", "goal ≥ 100; x", 100, true},
+		{"new", "no goal", 1, false},
+		{"known", "goal ≤ 0.15: x", 0.2, true},
+		{"known", "goal ≤ 0.15: x", 0.21, false},
+		{"known", "goal ≤ 0.15: x", 0.15, false},
+	} {
+		if err := checkGoal(Figure{Name: tt.name, Reference: tt.reference}, tt.value); (err == nil) != tt.ok {
+			t.Errorf("%s with %v, %s: %v", tt.name, tt.value, tt.reference, err)
+		}
+	}
+}
+
+// In a deployment of examples/shop whose jobs last a minute, no step waits for more than five minutes: 7, 6, 4, 2, 1 and 0 steps wait in
+// its six minutes.
+func TestWarmStepsWaitForFiveMinutesAtMost(t *testing.T) {
+	if got, want := warmSeconds(time.Minute), 60.*(7+6+4+2+1)/8; got != want {
+		t.Errorf("with jobs of a minute steps wait %.1f s for each job, want %.1f s", got, want)
+	}
+	// With jobs of ten minutes each step waits for five of them, and is replaced at the next claim.
+	if got, want := warmSeconds(10*time.Minute), 300.*(7+6+4+2+1)/8; got != want {
+		t.Errorf("with jobs of ten minutes steps wait %.1f s for each job, want %.1f s", got, want)
+	}
+}

@@ -45,6 +45,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestChainOnTheStacksWaitsForOneStart"},
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestEveryKindUsesItsOwnQueueAndLog"},
+			testName{"functions/internal/awstest", "TestSharedRunnersJobsAreKeptApart"},
 			testName{"functions/internal/awstest", "TestOnlyDirectLaunchGetsConfigurations"},
 			testName{"functions/internal/awstest", "TestAnotherExternalIDIsRefused"},
 			testName{"functions/internal/awstest", "TestSessionsAreRenewedDuringAnApply"},

@@ -64,7 +64,7 @@ func (c *chain) publish(w *world) {
 // front serves the control plane, and notes the warm step of each claim. While none is set, it answers
 // that no step is to start ahead.
 func (c *chain) front(plane http.Handler) http.Handler {
-	noted := edited(plane, wire.ClaimJob, func(answer []byte) []byte {
+	noted := edited(plane, wire.ClaimJob, func(_ *http.Request, answer []byte) []byte {
 		var claim wire.Claim
 		if json.Unmarshal(answer, &claim) == nil && claim.WarmStep != "" {
 			c.mu.Lock()
@@ -74,7 +74,7 @@ func (c *chain) front(plane http.Handler) http.Handler {
 		return answer
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !c.none.Load() || !is(r, wire.StartAhead) {
+		if !c.none.Load() || r.Method != wire.StartAhead.Method || r.URL.Path != wire.StartAhead.Path {
 			noted.ServeHTTP(w, r)
 			return
 		}

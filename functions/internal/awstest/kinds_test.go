@@ -62,18 +62,24 @@ func TestEveryKindUsesItsOwnQueueAndLog(t *testing.T) {
 			stop := w.startAgent(k.kind, append(k.env, fmt.Sprintf("FAIRLEAD_AGENT_CONFIG={runner_configuration: {type: %s, %s}}", k.kind, k.file))...)
 			defer stop()
 			w.cli("install", "create", k.kind, "--app", "placed", "--runner", k.kind)
-			d := ask[struct {
-				Deployment wire.Deployment `json:"deployment"`
-			}](w, "install", "deploy", k.kind, "--auto-approve").Deployment
-			if d.State != "succeeded" {
-				t.Fatalf("the deployment is %s: %s", d.State, d.Message)
-			}
-			w.checkOwn(k.kind, d.ID, k.log)
+			w.checkOwn(k.kind, w.deployed(k.kind), k.log)
 			if polls, logs := api.counted(); polls+logs > 0 {
 				t.Errorf("the runner polled the API %d times for jobs, and its steps sent %d parts of logs to it, want none", polls, logs)
 			}
 		})
 	}
+}
+
+// deployed deploys an install, and returns the id of the deployment.
+func (w *world) deployed(install string) string {
+	w.t.Helper()
+	d := ask[struct {
+		Deployment wire.Deployment `json:"deployment"`
+	}](w, "install", "deploy", install, "--auto-approve").Deployment
+	if d.State != "succeeded" {
+		w.t.Fatalf("the deployment is %s: %s", d.State, d.Message)
+	}
+	return d.ID
 }
 
 // checkOwn checks that the jobs of a deployment used AWS directly. The credentials of the runner's session

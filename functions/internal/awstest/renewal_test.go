@@ -84,7 +84,7 @@ const sessionFor = 75 * time.Second
 // briefSessions serves the control plane, and answers that each session of a runner expires after sessionFor. The runner has no
 // other clock than that of this machine, so it renews the session early.
 func briefSessions(plane http.Handler) http.Handler {
-	return edited(plane, wire.CreateSession, func(answer []byte) []byte {
+	return edited(plane, wire.CreateSession, func(_ *http.Request, answer []byte) []byte {
 		var s map[string]json.RawMessage
 		if json.Unmarshal(answer, &s) == nil && s["expires_at"] != nil {
 			s["expires_at"], _ = json.Marshal(time.Now().Add(sessionFor))
@@ -94,16 +94,13 @@ func briefSessions(plane http.Handler) http.Handler {
 	})
 }
 
-// edited serves the control plane, and edits the body of each answer of a route without parameters.
-func edited(plane http.Handler, route wire.Route, edit func(answer []byte) []byte) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !is(r, route) {
-			plane.ServeHTTP(w, r)
-			return
-		}
+// edited serves the control plane, and edits the body of each answer of a route.
+func edited(plane http.Handler, route wire.Route, edit func(r *http.Request, answer []byte) []byte) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 		got := httptest.NewRecorder()
-		plane.ServeHTTP(got, r)
-		text := edit(got.Body.Bytes())
+		plane.ServeHTTP(got, r.WithContext(r.Context())) // a copy, because plane replaces the values of the path
+		text := edit(r, got.Body.Bytes())
 		for name, values := range got.Header() {
 			if !strings.EqualFold(name, "Content-Length") {
 				w.Header()[name] = values
@@ -112,9 +109,6 @@ func edited(plane http.Handler, route wire.Route, edit func(answer []byte) []byt
 		w.WriteHeader(got.Code)
 		_, _ = bytes.NewReader(text).WriteTo(w) // the runner may be gone
 	})
-}
-
-// is reports whether a request is for a route without parameters.
-func is(r *http.Request, route wire.Route) bool {
-	return r.Method == route.Method && r.URL.Path == route.Path
+	mux.Handle("/", plane)
+	return mux
 }

@@ -255,6 +255,7 @@ var free = map[string]string{
 	"create-webhook url":        "a URL of RFC 3986",
 	"create-webhook events":     "a type that exists",
 	"put-stack region":          "an existing AWS region",
+	"check-stack region":        "an existing AWS region",
 	"set-variables values":      "some names are reserved",
 	"create-runner text":        "a YAML document",
 	"update-runner text":        "a YAML document",

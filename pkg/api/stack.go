@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -42,6 +43,16 @@ func (s *server) stackRoutes(c *control.Control) {
 			return s.showStack(ctx, c, v)
 		})
 	s.listStacks(c)
+	type check struct{ Body wire.CheckStackRequest }
+	register(s, op{Route: wire.CheckStack, auth: apiToken, tag: "Stacks", summary: "Check whether a runner stack could be prepared in a customer's account", status: http.StatusNoContent,
+		doc:      "Changes nothing. Ask before you create the runner and the install of the stack.",
+		problems: codes{fairlead.CodeInvalidAccount, fairlead.CodeInvalidRegion, fairlead.CodeStackNotPublished}},
+		func(_ context.Context, in *check) (*struct{}, error) {
+			if err := c.CheckStack(control.NewStack{Account: in.Body.Account, Region: in.Body.Region}); err != nil {
+				return nil, err
+			}
+			return nil, s.published()
+		})
 	register(s, op{Route: wire.GetStack, auth: apiToken, tag: "Stacks", summary: "Get the runner stack of an install",
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeStackNotFound}},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Stack], error) {

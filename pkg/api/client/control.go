@@ -78,6 +78,12 @@ func (c *Client) ForgetInstall(ctx context.Context, install string, abandon bool
 	return err
 }
 
+// CheckStack checks whether a runner stack could be prepared in a customer's account.
+func (c *Client) CheckStack(ctx context.Context, in wire.CheckStackRequest) error {
+	_, err := c.do(ctx, call{route: wire.CheckStack, in: in}, nil)
+	return err
+}
+
 // PutStack prepares an install for a runner stack in a customer's account.
 func (c *Client) PutStack(ctx context.Context, install string, in wire.PutStackRequest) (wire.Stack, error) {
 	return get[wire.Stack](ctx, c, call{route: wire.PutStack, path: vars{"install": install}, in: in})

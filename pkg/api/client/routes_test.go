@@ -54,6 +54,7 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		"DELETE /v1/installs/acme":                                    func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", false) },
 		"DELETE /v1/installs/acme?abandon=true":                       func(c *client.Client) error { return c.ForgetInstall(ctx, "acme", true) },
 		"PUT /v1/installs/acme/stack":                                 func(c *client.Client) error { _, err := c.PutStack(ctx, "acme", wire.PutStackRequest{}); return err },
+		"POST /v1/stacks/checks":                                      func(c *client.Client) error { return c.CheckStack(ctx, wire.CheckStackRequest{}) },
 		"GET /v1/installs/acme/stack":                                 func(c *client.Client) error { _, err := c.GetStack(ctx, "acme"); return err },
 		"GET /v1/stacks?behind=true&cursor=c&limit=7":                 func(c *client.Client) error { _, err := c.ListStacks(ctx, true, one); return err },
 		"GET /v1/installs/acme/outputs":                               func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", false); return err },

@@ -11,6 +11,7 @@ var (
 	GetStack = Route{"get-stack", "GET", "/v1/installs/{install}/stack"}
 
 	ListStacks = Route{"list-stacks", "GET", "/v1/stacks"}
+	CheckStack = Route{"check-stack", "POST", "/v1/stacks/checks"}
 )
 
 // The parameters of the runner stack's template that the control plane sets. A
@@ -53,6 +54,12 @@ type PutStackRequest struct {
 	Account string `json:"account" minLength:"12" maxLength:"12" form:"aws-account" doc:"The customer's AWS account"`
 	Region  string `json:"region,omitempty" maxLength:"40" doc:"AWS region that the link opens; if absent, the customer's console chooses one"`
 	Replace bool   `json:"replace,omitempty" doc:"The old stack was deleted or will be replaced: from now on the control plane refuses its runner"`
+}
+
+// CheckStackRequest asks whether a stack could be prepared, before its runner and install exist.
+type CheckStackRequest struct {
+	Account string `json:"account" minLength:"12" maxLength:"12" form:"aws-account" doc:"The customer's AWS account"`
+	Region  string `json:"region,omitempty" maxLength:"40" doc:"AWS region of the stack; if absent, the customer's console chooses one"`
 }
 
 // Stack is a customer's runner stack: what the customer needs to install it, and

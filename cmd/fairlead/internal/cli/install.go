@@ -54,7 +54,7 @@ other users of a machine can read the arguments of a command.`,
 				return err
 			}
 			if stack.Account != "" {
-				if err := c.readyStack(ctx, cl, stack.Account, &in); err != nil {
+				if err := c.readyStack(ctx, cl, stack, &in); err != nil {
 					return err
 				}
 			} else if stack.Region != "" {

@@ -207,11 +207,14 @@ func (c *cli) look(ctx context.Context, f waitFlags, what string, ask func(conte
 }
 
 // readyStack creates the runner of an install in a customer's account, before the
-// install, unless the request names a runner. It checks the account number first, because
+// install, unless the request names a runner. It checks account and region first, because
 // three requests follow, and a failed request does not undo the earlier requests.
-func (c *cli) readyStack(ctx context.Context, cl *client.Client, account string, in *wire.CreateInstallRequest) error {
-	if len(account) != 12 || strings.Trim(account, "0123456789") != "" {
-		return usage("", "%q is not the number of an AWS account, which has 12 digits", account)
+func (c *cli) readyStack(ctx context.Context, cl *client.Client, stack wire.PutStackRequest, in *wire.CreateInstallRequest) error {
+	if len(stack.Account) != 12 || strings.Trim(stack.Account, "0123456789") != "" {
+		return usage("", "%q is not the number of an AWS account, which has 12 digits", stack.Account)
+	}
+	if err := cl.CheckStack(ctx, wire.CheckStackRequest{Account: stack.Account, Region: stack.Region}); err != nil {
+		return err
 	}
 	if in.Runner != "" {
 		return nil

@@ -27,18 +27,12 @@ type NewStack struct {
 // install's runner. A repeated request only changes the region and restarts the wait
 // for the role.
 func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install string, in NewStack) (Stack, error) {
-	if !awsiam.IsAccount(in.Account) {
-		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidAccount, "%.40q is not an AWS account id, which has 12 digits", in.Account)
-	}
-	partition, ok := awsiam.PartitionOf(in.Region)
-	if !ok {
-		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidRegion, "%.40q is not an AWS region in which a runner can prove its role", in.Region)
-	}
-	if f.Partition != "" && partition != f.Partition {
-		return Stack{}, fairlead.Invalid(fairlead.CodeInvalidRegion, "%s is in the AWS partition %s, but this control plane is in %s; accounts of another partition cannot read its image and template", in.Region, partition, f.Partition)
+	partition, err := f.checkStack(in)
+	if err != nil {
+		return Stack{}, err
 	}
 	external := "fl-" + rand.Text()
-	err := f.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
+	err = f.Transact(ctx, "ready install "+install+" for a stack", func(tx *kernel.Tx) error {
 		inst, err := f.Store.Install(ctx, org, install)
 		if err != nil {
 			return err
@@ -102,6 +96,27 @@ func (f *Fleet) CreateStack(ctx context.Context, org fairlead.OrgID, install str
 		return Stack{}, err
 	}
 	return v, nil
+}
+
+// CheckStack returns the error of CreateStack for a request that no install can make.
+func (f *Fleet) CheckStack(in NewStack) error {
+	_, err := f.checkStack(in)
+	return err
+}
+
+// checkStack is CheckStack. It returns the partition of the stack.
+func (f *Fleet) checkStack(in NewStack) (partition string, err error) {
+	if !awsiam.IsAccount(in.Account) {
+		return "", fairlead.Invalid(fairlead.CodeInvalidAccount, "%.40q is not an AWS account id, which has 12 digits", in.Account)
+	}
+	partition, ok := awsiam.PartitionOf(in.Region)
+	if !ok {
+		return "", fairlead.Invalid(fairlead.CodeInvalidRegion, "%.40q is not an AWS region in which a runner can prove its role", in.Region)
+	}
+	if f.Partition != "" && partition != f.Partition {
+		return "", fairlead.Invalid(fairlead.CodeInvalidRegion, "%s is in the AWS partition %s, but this control plane is in %s; accounts of another partition cannot read its image and template", in.Region, partition, f.Partition)
+	}
+	return partition, nil
 }
 
 // keepTrust returns the new trust of the runner for a request that replaces no stack. If

@@ -3,7 +3,9 @@ package control_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/deadletter"
+	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
@@ -101,6 +105,34 @@ func TestTableHasStoreSchema(t *testing.T) {
 	}
 }
 
+// The pieces of logs are not deleted: they expire, if the table has the attribute that the log's
+// driver writes.
+func TestLogTableHasDriversSchema(t *testing.T) {
+	p := stack(t).Resources["LogTable"].Properties
+	text, err := json.Marshal([]any{p["KeySchema"], p["GlobalSecondaryIndexes"], p["TimeToLiveSpecification"], p["BillingMode"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`[[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"sk","KeyType":"RANGE"}],null,{"AttributeName":%q,"Enabled":true},"PAY_PER_REQUEST"]`, logtable.AttrExpires)
+	if string(text) != want {
+		t.Errorf("the table is\n%s\nwant\n%s", text, want)
+	}
+}
+
+// fairlead ops replay finds each queue of dead letters by its logical ID.
+func TestReplayFindsEachQueue(t *testing.T) {
+	var made []string
+	for id, r := range stack(t).Resources {
+		if r.Type == "AWS::SQS::Queue" && strings.HasSuffix(id, "DeadLetters") {
+			made = append(made, id)
+		}
+	}
+	slices.Sort(made)
+	if want := slices.Sorted(maps.Values(deadletter.Queues())); !slices.Equal(made, want) {
+		t.Errorf("the stack has the queues %s, and the command replays %s", made, want)
+	}
+}
+
 // EC2 refuses a description with an apostrophe. After such a refusal,
 // CloudFormation rolls the stack back.
 func TestEC2TakesTheSecurityGroups(t *testing.T) { infratest.SecurityGroupsAreTaken(t, stack(t)) }
@@ -177,17 +209,37 @@ func TestSecurityProperties(t *testing.T) {
 }
 
 // Every function without a waiting caller has a dead-letter queue for its failures,
-// and an alarm on that queue.
+// and an alarm on that queue. Each service that can fail to reach its target gives the message to
+// the queue of that function.
 func TestFailedInvocationsRaiseAlarms(t *testing.T) {
 	s := stack(t)
-	text := fmt.Sprint(s.Resources)
-	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
+	targets := func(id string) any {
+		return s.Resources[id].Properties["Targets"].([]any)[0].(map[string]any)["DeadLetterConfig"]
+	}
+	onFailure := func(id string) any {
+		destination, _ := s.Resources[id].Properties["DestinationConfig"].(map[string]any)
+		return destination["OnFailure"]
+	}
+	redrive := func(id string) any {
+		policy, _ := s.Resources[id].Properties["RedrivePolicy"].(map[string]any)
+		return map[string]any{"queue": policy["deadLetterTargetArn"]}
+	}
+	for name, senders := range map[string]map[string]any{
+		"Dispatch": {"the stream": onFailure("DispatchSource")},
+		"Sweep":    {"the schedule": targets("SweepSchedule"), "the function": onFailure("SweepOnFailure"), "its messages": redrive("Sweeps")},
+		"LogIndex": {"the rule": targets("JobOverRule"), "the function": onFailure("LogIndexOnFailure")},
+		"Webhook":  {"the rule": targets("WebhookRule"), "its queue": redrive("Webhooks")},
+	} {
 		arn := s.ARN(name + "DeadLetters")
-		if strings.Count(text, arn) < 2 {
-			t.Errorf("nothing uses %s", arn)
+		for what, given := range senders {
+			to, _ := given.(map[string]any)
+			if !slices.Contains(slices.Collect(maps.Values(to)), any(arn)) {
+				t.Errorf("%s: what %s cannot deliver goes to %v, want %s", name, what, given, arn)
+			}
 		}
-		if s.Resources[name+"DeadLetterAlarm"].Type != "AWS::CloudWatch::Alarm" {
-			t.Errorf("%s has no alarm", arn)
+		alarm := s.Resources[name+"DeadLetterAlarm"].Properties
+		if got := fmt.Sprint(alarm["Dimensions"]); alarm["AlarmActions"] == nil || !strings.Contains(got, strings.ToLower(name+"DeadLetters")) {
+			t.Errorf("the alarm of %s watches %s, and does %v", arn, got, alarm["AlarmActions"])
 		}
 	}
 	for id, r := range s.Resources {

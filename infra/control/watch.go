@@ -41,8 +41,6 @@ func (b *builder) alarmList() []alarm {
 			dimensions: map[string]string{"FunctionName": b.name + "-dispatch"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
 		{id: "SweepMissing", what: "The sweep runs less often than every 12 s, or not at all: lost jobs and runners are noticed late, or never. Look at its queue and its schedule.", namespace: "AWS/Lambda", metric: "Invocations",
 			dimensions: map[string]string{"FunctionName": b.name + "-sweep"}, statistic: "Sum", above: 4, below: true, periods: 3, period: 60, missingData: "breaching"},
-		{id: "LogsBehind", what: "Lines of jobs wait for more than a minute before logindex takes them, so people follow logs late.", namespace: "AWS/Lambda", metric: "AsyncEventAge",
-			dimensions: map[string]string{"FunctionName": b.name + "-logindex"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
 		{id: "WebhooksBehind", what: "Webhooks are not delivered: look at the webhook function's log.", namespace: "AWS/SQS", metric: "ApproximateAgeOfOldestMessage",
 			dimensions: map[string]string{"QueueName": *b.webhooks.AttrQueueName()}, statistic: "Maximum", above: 3600, periods: 1, period: 300},
 	}
@@ -87,6 +85,7 @@ const slow = 3000
 
 // metrics returns the metrics that the stack takes from logs. The log of the sweep has one line
 // for each sweep with the fields of control.Swept. The access log has one line for each request.
+// The log of logindex has one line for each late delivery and for each archived job.
 //
 // Requests that wait on purpose are left out of the latency: a GET of the Control API can follow
 // a log, and a claim or a warm step waits for a job. On AWS a renewal of a job does not wait.
@@ -102,6 +101,11 @@ func (b *builder) metrics() []logMetric {
 	return []logMetric{
 		count("StuckJobs", "Jobs wait for an agent for more than ten minutes: fairlead job list shows them, with the reason.", "stuck", b.props.StuckJobs),
 		count("LostRunners", "Runners turned lost: none of their agents sends heartbeats. fairlead runner list shows them.", "lost", b.props.LostRunners),
+		count("RunnerDeadLetters", "Wake-ups in runners' queues were received too often and removed: look at the agents' logs.", "dead_letters", 1),
+		{alarm: alarm{id: "LogsBehind", what: "Lines of jobs arrive more than a minute after they were written, so people follow logs late.", statistic: "Maximum", above: 60_000, periods: 3, period: 60},
+			log: "logindex", pattern: "{ $.lag_ms > 0 }", value: "$.lag_ms"},
+		{alarm: alarm{id: "LogsUndelivered", what: "CloudWatch Logs does not deliver the lines of a job: look at the subscription of the install's log group.", statistic: "Sum", above: 0, periods: 1, period: 300},
+			log: "logindex", pattern: "{ $.undelivered > 0 }", value: "$.undelivered"},
 		latency("ControlLatency", "writes to the Control API", `{ $.route = "ANY /v1/{proxy+}" && $.method != "GET" }`),
 		latency("JobsLatency", "requests of running jobs", `{ $.route = "ANY /runner/v1/jobs/{proxy+}" }`),
 		latency("SessionsLatency", "sessions of agents", `{ $.route = "ANY /runner/v1/sessions" }`),
@@ -260,7 +264,9 @@ func (b *builder) dashboard() string {
 		{b.metricNamespace(), "ControlLatency"}, {b.metricNamespace(), "JobsLatency"}, {b.metricNamespace(), "SessionsLatency"},
 	})
 	add("Stuck jobs and lost runners", "Sum", metrics{{b.metricNamespace(), "StuckJobs"}, {b.metricNamespace(), "LostRunners"}})
-	add("Logs: age of what is indexed, ms", "Maximum", metrics{{"AWS/Lambda", "AsyncEventAge", "FunctionName", b.name + "-logindex"}})
+	add("Logs: age of late lines and of what waits for Lambda, ms", "Maximum", metrics{
+		{b.metricNamespace(), "LogsBehind"}, {"AWS/Lambda", "AsyncEventAge", "FunctionName", b.name + "-logindex"},
+	})
 	add("Table: units used", "Sum", metrics{
 		{"AWS/DynamoDB", "ConsumedWriteCapacityUnits", "TableName", b.served.name},
 		{"AWS/DynamoDB", "ConsumedReadCapacityUnits", "TableName", b.served.name},

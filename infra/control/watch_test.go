@@ -12,10 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 	plane "github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/joblog/archive"
+	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/tools/page"
 )
 
@@ -28,10 +31,12 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 		"AWS/DynamoDB ReadThrottleEvents [TableName]":                                {"CancelsReadThrottles", "LogTableReadThrottles", "TableReadThrottles"},
 		"AWS/DynamoDB WriteThrottleEvents [GlobalSecondaryIndexName TableName]":      {"DueIndexWriteThrottles", "ListIndexWriteThrottles"},
 		"AWS/DynamoDB WriteThrottleEvents [TableName]":                               {"CancelsWriteThrottles", "LogTableWriteThrottles", "TableWriteThrottles"},
-		"AWS/Lambda AsyncEventAge [FunctionName]":                                    {"LogsBehind"},
 		"Fairlead/STAGE ControlLatency []":                                           {"ControlLatency"},
 		"Fairlead/STAGE JobsLatency []":                                              {"JobsLatency"},
+		"Fairlead/STAGE LogsBehind []":                                               {"LogsBehind"},
+		"Fairlead/STAGE LogsUndelivered []":                                          {"LogsUndelivered"},
 		"Fairlead/STAGE LostRunners []":                                              {"LostRunners"},
+		"Fairlead/STAGE RunnerDeadLetters []":                                        {"RunnerDeadLetters"},
 		"Fairlead/STAGE SessionsLatency []":                                          {"SessionsLatency"},
 		"Fairlead/STAGE StuckJobs []":                                                {"StuckJobs"},
 		"AWS/Lambda Errors [ExecutedVersion FunctionName Resource]":                  {"ControlAPICanary", "DirectCanary", "DispatchCanary", "LogIndexCanary", "RunnerAPICanary", "SessionAPICanary", "SweepCanary", "WebhookCanary"},
@@ -123,10 +128,13 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 // A metric that is taken from a log has a value only if the program really writes lines that match
 // its pattern, with a number in its field.
 func TestMetricsMatchTheLinesOfTheirLogs(t *testing.T) {
-	line := func(s plane.Swept) map[string]any {
+	line := func(v slog.LogValuer) map[string]any {
 		var out bytes.Buffer
-		slog.New(slog.NewJSONHandler(&out, nil)).Info("swept", slog.Any("", s))
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("a line", slog.Any("", v))
 		return decoded(t, out.String())
+	}
+	kept := func(ran time.Duration, delivered, missed int64) map[string]any {
+		return line(archive.Archived{Kept: archive.Kept{Streams: 1, Bytes: delivered + missed, Found: missed, Missed: missed}, Job: "job_1", Ran: ran})
 	}
 	s := stack(t)
 	access := fmt.Sprint(s.Resources["APIStage"].Properties["AccessLogSettings"].(map[string]any)["Format"])
@@ -139,11 +147,14 @@ func TestMetricsMatchTheLinesOfTheirLogs(t *testing.T) {
 		match, other map[string]any
 		value        float64
 	}{
-		"StuckJobs":       {"SweepLog", line(plane.Swept{Stuck: 3}), line(plane.Swept{Lost: 1, Turned: 1}), 3},
-		"LostRunners":     {"SweepLog", line(plane.Swept{Lost: 2}), line(plane.Swept{Stuck: 1, Turned: 1}), 2},
-		"ControlLatency":  {"APILog", request("POST", writes), request("GET", writes), 12},
-		"JobsLatency":     {"APILog", request("POST", jobs), request("POST", "ANY /runner/v1/claims"), 12},
-		"SessionsLatency": {"APILog", request("POST", sessions), request("POST", jobs), 12},
+		"StuckJobs":         {"SweepLog", line(plane.Swept{Stuck: 3}), line(plane.Swept{Lost: 1, Turned: 1}), 3},
+		"LostRunners":       {"SweepLog", line(plane.Swept{Lost: 2}), line(plane.Swept{Stuck: 1, Turned: 1}), 2},
+		"RunnerDeadLetters": {"SweepLog", line(plane.Swept{Letters: 4}), line(plane.Swept{Lost: 1}), 4},
+		"LogsBehind":        {"LogIndexLog", line(cloudwatch.Late{Age: 90 * time.Second}), kept(time.Hour, 0, 1000), 90_000},
+		"LogsUndelivered":   {"LogIndexLog", kept(2*time.Minute, 0, 1000), kept(time.Hour, 600, 400), 1000}, // the last lines of a job may arrive after its end
+		"ControlLatency":    {"APILog", request("POST", writes), request("GET", writes), 12},
+		"JobsLatency":       {"APILog", request("POST", jobs), request("POST", "ANY /runner/v1/claims"), 12},
+		"SessionsLatency":   {"APILog", request("POST", sessions), request("POST", jobs), 12},
 	}
 	routes := fmt.Sprint(s.Resources["ControlAPIRoute"].Properties, s.Resources["JobsRoute"].Properties, s.Resources["SessionsRoute"].Properties)
 	for _, route := range []string{writes, jobs, sessions} {

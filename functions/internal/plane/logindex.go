@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -109,7 +110,8 @@ func (x logIndex) delivered(ctx context.Context, data string) error {
 		LogGroup    string `json:"logGroup"`
 		LogStream   string `json:"logStream"`
 		LogEvents   []struct {
-			Message string `json:"message"`
+			Message   string `json:"message"`
+			Timestamp int64  `json:"timestamp"` // in milliseconds since 1970, from the writer's clock
 		} `json:"logEvents"`
 	}
 	if err := json.Unmarshal(text, &d); err != nil {
@@ -119,8 +121,15 @@ func (x logIndex) delivered(ctx context.Context, data string) error {
 		return nil // CONTROL_MESSAGE: the service checks that the function is reachable
 	}
 	delivery := cloudwatch.Delivery{Group: d.LogGroup, Stream: d.LogStream}
+	oldest := time.Now()
 	for _, e := range d.LogEvents {
 		delivery.Messages = append(delivery.Messages, e.Message)
+		if at := time.UnixMilli(e.Timestamp); e.Timestamp > 0 && at.Before(oldest) {
+			oldest = at
+		}
+	}
+	if late, ok := cloudwatch.LateDelivery(delivery, oldest, time.Now()); ok {
+		x.logger.Warn("lines of a job were delivered late", slog.Any("", late))
 	}
 	taken, err := x.subscriber.Take(ctx, delivery)
 	x.logger.Debug("took a delivery", "group", d.LogGroup, "stream", d.LogStream, "pieces", taken.Pieces, "refused", taken.Refused)
@@ -145,6 +154,6 @@ func (x logIndex) happened(ctx context.Context, event []byte) error {
 		record = x.record(x.groups + string(j.V.Install))
 	}
 	kept, err := x.log.Keep(ctx, e.Subject, record)
-	x.logger.Info("archived logs", "job", e.Subject, "streams", kept.Streams, "bytes", kept.Bytes, "found", kept.Found, "truncated", kept.Truncated)
+	x.logger.Info("archived logs", slog.Any("", archive.Archived{Kept: kept, Job: e.Subject, Ran: j.V.Finished.Sub(cmp.Or(j.V.Started, j.V.Finished))}))
 	return err
 }

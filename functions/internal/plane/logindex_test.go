@@ -214,22 +214,41 @@ func TestLogsAreCopiedFromCloudWatch(t *testing.T) {
 	}
 }
 
+// packed returns a delivery of a subscription with this JSON.
+func packed(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]any{"awslogs": map[string]any{"data": base64.StdEncoding.EncodeToString(b.Bytes())}}
+}
+
+// The alarm for late logs takes the age of lines from the function's log. The age counts from the
+// time at which the line was written, so it contains the delay of CloudWatch Logs.
+func TestLateLinesAreLogged(t *testing.T) {
+	c := newCloud(t)
+	f := c.start("logindex", c.logIndex())
+	for _, age := range []time.Duration{time.Second, 90 * time.Second} {
+		text := fmt.Sprintf(`{"messageType":"DATA_MESSAGE","logGroup":"%sins_1","logStream":"job_1/1","logEvents":[{"timestamp":%d,"message":"0 t x"},{"timestamp":%d,"message":"1 t x"}]}`,
+			c.logGroups, time.Now().Add(-age).UnixMilli(), time.Now().UnixMilli())
+		must(f.Invoke(t.Context(), packed(t, text)))(t)
+		if late := strings.Contains(f.Output(), `"lag_ms":9`); late != (age > time.Minute) {
+			t.Errorf("lines that are %s old: the log of the function is\n%s", age, f.Output())
+		}
+	}
+}
+
 // An invalid delivery is an error: Lambda repeats and then reports it. A valid delivery of another
 // system is no error.
 func TestLogIndexRefusesInvalidDeliveries(t *testing.T) {
 	c := newCloud(t)
 	f := c.start("logindex", c.logIndex())
-	pack := func(text string) map[string]any {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		if _, err := z.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return map[string]any{"awslogs": map[string]any{"data": base64.StdEncoding.EncodeToString(b.Bytes())}}
-	}
+	pack := func(text string) map[string]any { return packed(t, text) }
 	for _, test := range []struct {
 		name  string
 		event any

@@ -20,6 +20,29 @@ type Delivery struct {
 	Messages      []string
 }
 
+// lateAfter is the age from which a delivery is late.
+const lateAfter = time.Minute
+
+// Late is a delivery whose oldest line was written long ago. The age includes the delay of
+// CloudWatch Logs itself, and the difference between the clocks of the writer and the reader.
+type Late struct {
+	Group, Stream string
+	Age           time.Duration
+}
+
+// LateDelivery returns the Late of a delivery at the time now, and true if it is late. written is
+// when its oldest line was written.
+func LateDelivery(d Delivery, written, now time.Time) (Late, bool) {
+	age := now.Sub(written)
+	return Late{d.Group, d.Stream, age}, age > lateAfter
+}
+
+// LogValue returns the attributes of a log line. A metric of the stack on AWS takes lag_ms from
+// this line.
+func (l Late) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("group", l.Group), slog.String("stream", l.Stream), slog.Int64("lag_ms", l.Age.Milliseconds()))
+}
+
 // Taken counts the results of a delivery.
 type Taken struct {
 	Pieces  int // pieces that the log has accepted

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -59,6 +60,10 @@ func newSession(base *client.Client, id identity, instance string, o Options, ex
 // this heartbeat.
 const renewalSpread = 0.06
 
+// leastToOpen is the time that a caller that had to wait must have left for opening a session. With
+// less, the answer may come too late: then a challenge and a session were opened for nothing.
+const leastToOpen = 2 * time.Second
+
 // noSession is the error of a session that could not be opened. The request that needed the session
 // was not sent, so the error is never a response to that request.
 type noSession struct{ err error }
@@ -80,6 +85,7 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	if c := s.current(); c != nil {
 		return c, nil
 	}
+	began := time.Now()
 	select {
 	case s.one <- struct{}{}:
 		defer func() { <-s.one }()
@@ -91,6 +97,9 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	}
 	if err := s.overload.wait(ctx); err != nil {
 		return nil, err
+	}
+	if end, ok := ctx.Deadline(); ok && time.Since(began) > leastToOpen && time.Until(end) < leastToOpen {
+		return nil, fmt.Errorf("no time is left to open a session after the wait for it: %w", context.DeadlineExceeded)
 	}
 	in, made, err := s.request(ctx)
 	if err != nil {

@@ -214,7 +214,14 @@ func (d *Deployment) Do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !d.DryRun && !d.choosesAlarms(s) {
+		return errNoAlarms
+	}
 	d.announce(s)
+	before := set(s.parameters["AlarmEmail"])
+	if before == s.alarms {
+		d.checkSubscription(ctx, s.outputs["AlarmTopic"], s.alarms)
+	}
 	if err := d.checkPolicies(ctx, s.caller, Needs(), optional); err != nil {
 		return err
 	}
@@ -229,8 +236,11 @@ func (d *Deployment) Do(ctx context.Context) error {
 	if d.DryRun {
 		return nil
 	}
-	if err := d.deploy(ctx, s); err != nil {
+	if err := d.deploy(ctx, &s); err != nil {
 		return fmt.Errorf("%w\nNo cleanup is needed: run the command again, and it continues from here", err)
+	}
+	if before != s.alarms {
+		d.checkSubscription(ctx, s.outputs["AlarmTopic"], s.alarms)
 	}
 	d.say("\nThe control plane is deployed. Next:\n  fairlead app apply examples/shop")
 	if len(s.readers) == 0 {
@@ -239,12 +249,12 @@ func (d *Deployment) Do(ctx context.Context) error {
 	return nil
 }
 
-func (d *Deployment) deploy(ctx context.Context, s state) error {
-	images, err := d.build(ctx, s)
+func (d *Deployment) deploy(ctx context.Context, s *state) error {
+	images, err := d.build(ctx, *s)
 	if err != nil {
 		return err
 	}
-	if err := d.apply(ctx, &s, images); err != nil {
+	if err := d.apply(ctx, s, images); err != nil {
 		return err
 	}
 	s.prepared = true
@@ -254,7 +264,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		// next run finds a created stack and protects the tables.
 		s.status = types.StackStatusCreateComplete
 		d.say("Protecting the tables against deletion")
-		if err := d.apply(ctx, &s, images); err != nil {
+		if err := d.apply(ctx, s, images); err != nil {
 			return err
 		}
 	}
@@ -262,7 +272,7 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		// Otherwise a plain "cdk deploy" would change the template. This update moves no alias.
 		s.switches = false
 		d.say("Letting later releases begin with a canary again")
-		if err := d.apply(ctx, &s, images); err != nil {
+		if err := d.apply(ctx, s, images); err != nil {
 			return err
 		}
 	}
@@ -271,13 +281,13 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 		d.say("With a shell and git it is %s@%s. A customer gets it by the parameter RunnerImage of its stack", s.outputs["RunnerRepository"], images.shell)
 	}
 	if d.wantsSpare() {
-		parts, err := d.deploySpare(ctx, s)
+		parts, err := d.deploySpare(ctx, *s)
 		if err != nil {
 			return err
 		}
 		if parts != s.spare.parts {
 			s.spare.parts = parts
-			if err := d.apply(ctx, &s, images); err != nil {
+			if err := d.apply(ctx, s, images); err != nil {
 				return err
 			}
 		}
@@ -290,12 +300,12 @@ func (d *Deployment) deploy(ctx context.Context, s state) error {
 	}
 	// The control plane creates the runner's identifier. So the first deployment of the
 	// stack cannot contain the identifier, and a second deployment sets it.
-	builder, err := d.ensureRunner(ctx, s)
+	builder, err := d.ensureRunner(ctx, *s)
 	if err != nil || builder == s.builder {
 		return err
 	}
 	s.builder = builder
-	return d.apply(ctx, &s, images)
+	return d.apply(ctx, s, images)
 }
 
 // apply deploys the stack, publishes the image and the template, and reads the stack's
@@ -530,6 +540,9 @@ func (d *Deployment) announce(s state) {
 	if s.alarms != "" {
 		step("send alarms to %s; AWS asks this address for a confirmation first", s.alarms)
 	} else {
+		if !d.choosesAlarms(s) {
+			step("ask for ALARM_EMAIL=: a mail address that gets alarms, or none")
+		}
 		step("send alarms to no one: set ALARM_EMAIL= to a mail address")
 	}
 	if s.budget != "" {

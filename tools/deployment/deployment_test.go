@@ -65,6 +65,7 @@ type account struct {
 	settings  []string            // the Regions whose settings of AWS Backup were read
 	silent    bool                // the caller may not read the settings of AWS Backup
 	noDebian  bool                // Debian's packages cannot be downloaded
+	mails     map[string]string   // SNS's ARN of each subscription, by address; an address that is not in it was not asked yet
 }
 
 // spareRegion simulates another Region of the account.
@@ -195,7 +196,7 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		outputs := map[string]string{}
 		if !strings.HasPrefix(a.status, "ROLLBACK") {
 			outputs = map[string]string{"TemplateBucket": "templates", "RunnerRepository": "registry.example/runner", "URL": atURL,
-				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2), "KeyIds": "the keys", "BlobsBucket": "blobs", "LogArchiveBucket": "archive"}
+				"SigningKeyArn": keyARN(1), "SpareSigningKeyArn": keyARN(2), "KeyIds": "the keys", "BlobsBucket": "blobs", "LogArchiveBucket": "archive", "AlarmTopic": alarmTopic}
 		}
 		if a.values["SignsWith"] == "Spare" && outputs["SigningKeyArn"] != "" {
 			outputs["SigningKeyArn"], outputs["SpareSigningKeyArn"] = keyARN(2), keyARN(1)
@@ -203,6 +204,11 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.describe(w, name, a.status, outputs, a.values)
 	case action == "DescribeStacks":
 		absent(w, name)
+	case action == "ListSubscriptionsByTopic":
+		if got := r.FormValue("TopicArn"); got != alarmTopic {
+			a.t.Errorf("the subscriptions of %q were read", got)
+		}
+		a.subscriptions(w)
 	case action == "UpdateTerminationProtection" && name == stackName:
 		a.protected = r.FormValue("EnableTerminationProtection") == "true"
 		a.did = append(a.did, fmt.Sprint("termination protection: ", a.protected))
@@ -211,6 +217,22 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.t.Errorf("unexpected request to AWS: %s of %q", action, name)
 		w.WriteHeader(http.StatusBadRequest)
 	}
+}
+
+const alarmTopic = "arn:aws:sns:eu-central-1:111122223333:alarms"
+
+// subscriptions answers as SNS does. As CloudFormation does, the account has a subscription of the address in the
+// stack's parameter, which waits for its confirmation.
+func (a *account) subscriptions(w http.ResponseWriter) {
+	all := maps.Clone(a.mails)
+	if mail := a.values["AlarmEmail"]; all == nil && mail != "" && mail != "none" {
+		all = map[string]string{mail: "PendingConfirmation"}
+	}
+	var members strings.Builder
+	for mail, arn := range all {
+		fmt.Fprintf(&members, `<member><TopicArn>%s</TopicArn><Protocol>email</Protocol><SubscriptionArn>%s</SubscriptionArn><Owner>111122223333</Owner><Endpoint>%s</Endpoint></member>`, alarmTopic, arn, mail)
+	}
+	fmt.Fprintf(w, `<ListSubscriptionsByTopicResponse><ListSubscriptionsByTopicResult><Subscriptions>%s</Subscriptions></ListSubscriptionsByTopicResult></ListSubscriptionsByTopicResponse>`, members.String())
 }
 
 func keyARN(n int) string {
@@ -383,7 +405,11 @@ func (a *account) deployment(t *testing.T) (*deployment.Deployment, *bytes.Buffe
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	out := &bytes.Buffer{}
-	return &deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true}, Root: a.root, Run: a.run, Remote: a, Out: out,
+	alarms := ""
+	if a.status == "" || strings.HasPrefix(a.status, "ROLLBACK") { // the first deployment must say who gets alarms
+		alarms = deployment.NoAlarmEmail
+	}
+	return &deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true, AlarmEmail: alarms}, Root: a.root, Run: a.run, Remote: a, Out: out,
 		Config: aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.URL), RetryMaxAttempts: 1,
 			Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "secret", "")}}, out
 }
@@ -706,6 +732,55 @@ func TestAlarmEmailIsKept(t *testing.T) {
 	d.AlarmEmail, a.did = "Ops <ops@example.com>", nil
 	if err := d.Do(t.Context()); err == nil || len(a.did) > 0 {
 		t.Errorf("an address with a name is accepted: %v, %q", err, a.did)
+	}
+}
+
+// Alarms that reach no one are worse than none. The first deployment must say who gets them.
+func TestFirstDeploymentAsksWhoGetsAlarms(t *testing.T) {
+	for _, mail := range []string{deployment.NoAlarmEmail, "ops@example.com"} {
+		a := &account{}
+		d, out := a.deployment(t)
+		d.AlarmEmail, d.DryRun = "", true
+		if err := d.Do(t.Context()); err != nil || !strings.Contains(out.String(), "ask for ALARM_EMAIL=") {
+			t.Errorf("a dry run: error %v, output:\n%s", err, out)
+		}
+		d.DryRun = false
+		if err := d.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "ALARM_EMAIL=none") || len(a.did)+len(a.synths) > 0 {
+			t.Errorf("without an address: error %v after the steps %q", err, a.did)
+		}
+		d.AlarmEmail = mail
+		if err := d.Do(t.Context()); err != nil {
+			t.Errorf("with %s: %v", mail, err)
+		}
+		d.AlarmEmail = "" // the next deployment keeps the choice
+		if err := d.Do(t.Context()); err != nil || a.values["AlarmEmail"] != mail {
+			t.Errorf("the next deployment: error %v, alarms go to %q, want %q", err, a.values["AlarmEmail"], mail)
+		}
+	}
+}
+
+// SNS sends nothing to an address that has not confirmed. Each deployment says so, also a dry run.
+func TestDeploymentReportsAnUnconfirmedAddress(t *testing.T) {
+	const mail, confirmed = "ops@example.com", alarmTopic + ":1b2c"
+	for _, row := range []struct {
+		what, before string
+		mails        map[string]string
+		prints       string // "": no warning
+	}{
+		{"the first deployment", "none", nil, "has not confirmed"},
+		{"not confirmed since", mail, map[string]string{mail: "PendingConfirmation"}, "has not confirmed"},
+		{"confirmed", mail, map[string]string{mail: confirmed}, ""},
+		{"another address has confirmed", mail, map[string]string{mail: "PendingConfirmation", "other@example.com": confirmed}, "has not confirmed"},
+		{"AWS or a person removed it", mail, map[string]string{"other@example.com": confirmed}, "was removed"},
+	} {
+		a := &account{status: "CREATE_COMPLETE", values: map[string]string{"AlarmEmail": row.before}, mails: row.mails}
+		d, out := a.deployment(t)
+		d.AlarmEmail = mail
+		d.DryRun = row.before == mail
+		err := d.Do(t.Context())
+		if n := strings.Count(out.String(), "Warning: alarms reach no one"); err != nil || n > 1 || (n == 1) != (row.prints != "") || !strings.Contains(out.String(), row.prints) {
+			t.Errorf("%s: want the warning %q; error %v, output:\n%s", row.what, row.prints, err, out)
+		}
 	}
 }
 

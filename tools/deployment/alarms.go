@@ -1,0 +1,56 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
+)
+
+// errNoAlarms stops a first deployment that does not say who gets alarms.
+var errNoAlarms = errors.New("nothing was done, because no address is set that gets alarms: set ALARM_EMAIL=ops@example.com, or ALARM_EMAIL=none if you watch the stack's alarms in another way")
+
+// choosesAlarms reports whether this deployment or an earlier one says who gets alarms. A stack that exists may have
+// the default, which the operator was not asked for.
+func (d *Deployment) choosesAlarms(s state) bool {
+	return d.AlarmEmail != "" || created(s.status) || s.parameters["AlarmEmail"] != ""
+}
+
+// pending is the ARN that SNS gives a subscription that was not confirmed.
+const pending = "PendingConfirmation"
+
+// checkSubscription warns if alarms do not reach the address: SNS sends nothing to an address that has not confirmed, and
+// a person can end the subscription with a link in each mail.
+func (d *Deployment) checkSubscription(ctx context.Context, topic, address string) {
+	if topic == "" || address == "" {
+		return
+	}
+	state, err := d.subscription(ctx, topic, address)
+	switch {
+	case err != nil:
+		d.say("Warning: it is not known whether %s has confirmed that it gets alarms: %v", address, err)
+	case state == pending:
+		d.say("Warning: alarms reach no one, because %s has not confirmed the subscription. Open the link in the mail from AWS Notifications. AWS removes the subscription if it is not confirmed within two days", address)
+	case state == "":
+		d.say("Warning: alarms reach no one, because the subscription of %s was removed. Deploy with ALARM_EMAIL=none, then with ALARM_EMAIL=%s: AWS sends another mail", address, address)
+	}
+}
+
+// subscription returns the ARN of the address's subscription, or pending, or "" if there is none.
+func (d *Deployment) subscription(ctx context.Context, topic, address string) (string, error) {
+	pages := sns.NewListSubscriptionsByTopicPaginator(sns.NewFromConfig(d.Config), &sns.ListSubscriptionsByTopicInput{TopicArn: &topic})
+	for pages.HasMorePages() {
+		p, err := pages.NextPage(ctx)
+		if err != nil {
+			return "", fmt.Errorf("list the subscriptions of %s: %w", topic, err)
+		}
+		for _, s := range p.Subscriptions {
+			if aws.ToString(s.Protocol) == "email" && aws.ToString(s.Endpoint) == address {
+				return aws.ToString(s.SubscriptionArn), nil
+			}
+		}
+	}
+	return "", nil
+}

@@ -260,7 +260,7 @@ func (g *Guard) Actions(role string) map[string]int {
 	out := map[string]int{}
 	for u, n := range g.allowed {
 		if u.role == role {
-			out[u.action] = n
+			out[u.action] += n
 		}
 	}
 	return out

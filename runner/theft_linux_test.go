@@ -384,24 +384,32 @@ func relay(l net.Listener, to string) {
 	}
 }
 
-// inNetwork calls f on a thread in the network of a process.
-func inNetwork(pid int, f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // without unlock: the thread ends with the goroutine
-		done <- func() error {
-			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter the network of process %d: %w", pid, err)
-			}
-			return f()
-		}()
+// inNetwork calls f on a thread in the network of a process. Afterwards the thread is in its own network again. It must not end: the
+// kernel would kill the servers that it has started for other tests.
+func inNetwork(pid int, f func() error) (err error) {
+	runtime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer func() {
+		if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
+			err = errors.Join(err, fmt.Errorf("leave the network of process %d: %w", pid, back)) // the thread stays locked to this test
+		} else {
+			runtime.UnlockOSThread()
+		}
+		own.Close()
 	}()
-	return <-done
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network of process %d: %w", pid, err)
+	}
+	return f()
 }
 
 // addAddress gives another address to the loopback interface of the calling thread's network.

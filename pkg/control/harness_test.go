@@ -46,6 +46,7 @@ type plane struct {
 	stepFault func(events.JobSpec) stepFault
 	refused   []string // the jobs whose reports were refused as stale
 	sleep     func(time.Duration)
+	turn      func() // is called before each request, and can select another control plane; nil: there is one
 }
 
 // stepFault is a fault of a step.
@@ -124,6 +125,9 @@ func (p *plane) must(what string, fn func() error) {
 func (p *plane) try(fn func() error) error {
 	var err error
 	for range 8 { // a real step tries for much longer
+		if p.turn != nil {
+			p.turn()
+		}
 		err = fn()
 		if k := fairlead.KindOf(err); err == nil || k != fairlead.KindUnavailable && k != fairlead.KindInternal || errors.Is(err, control.ErrNoWork) {
 			return err

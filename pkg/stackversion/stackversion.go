@@ -9,8 +9,12 @@ type Version struct {
 	Changes []string // for the customer who updates the stack, one sentence each
 }
 
-// All returns all versions, oldest first. Add a version with each change that customers
-// must install.
+// Released is the number of versions that customers can have: their sentences and templates
+// are final. Nothing has been released yet.
+const Released = 0
+
+// All returns all versions, oldest first. Each change of the template adds a version, or a
+// sentence to a version that is not released (infra/runnerstack checks it).
 func All() []Version {
 	return []Version{
 		{"1", []string{"The first template."}},
@@ -19,12 +23,14 @@ func All() []Version {
 			"There is no role for emergencies any more: BreakGlass and BreakGlassPolicyArn are gone.",
 			"A new stack can use the states that an earlier stack left: ExistingStateBucket and ExistingStateKey.",
 			"A KMS key of yours can encrypt states (ExistingStateKey) and logs (LogKeyArn).",
+			"RunnerState Paused replaces no task and interrupts no job: the runner reads its mode from a parameter of Systems Manager.",
+			"The boundary keeps roles away from what the install did not make: it recognises its own resources by the tag fairlead_install.",
 			"FlowLogs records the connections of the runner's VPC.",
 			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS.",
 			"An operation can have fewer actions than AppActions: ProvisionActions, DeployActions and DeprovisionActions.",
 			"The runner reports AppActions, so a version of the app that needs more waits.",
 			"Jobs can get secrets of yours: JobSecrets.",
-			"The outputs name what stays in the account when the stack is deleted.",
+			"The outputs name what stays in the account when the stack is deleted, and whether it existed before the stack.",
 			"Jobs share the archives of providers in the state bucket, below providers/.",
 			"WarmTasks keeps tasks started for the first jobs of deployments.",
 		}},

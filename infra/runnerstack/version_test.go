@@ -16,7 +16,7 @@ import (
 // template, and the digest of its sentences.
 const versionsFile = "testdata/versions.txt"
 
-// A customer with an older template is informed to update by the version's number, and decides by
+// The number of the version shows a customer that the template is older, and the customer decides by
 // its sentences. So a changed template needs a new version or, before its release, a new
 // sentence; UPDATE_GOLDEN=1 alone records no changed template.
 func TestChangedTemplateStatesItsChange(t *testing.T) {

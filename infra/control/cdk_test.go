@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/tools/deployment"
 )
 
 // cdk.json is in the root of the repository. A vendor runs cdk synth, diff and
@@ -49,15 +51,17 @@ func TestCDKWorksInTheRoot(t *testing.T) {
 
 // A vendor deploys the same commit again, from another machine, with a plain cdk deploy. It builds the functions, which a
 // fresh checkout lacks, and CloudFormation gets the same template with the same assets: an empty change set. Otherwise each
-// deployment would replace every function.
+// deployment would replace every function. The same is true for a plain cdk deploy after make deploy.
 func TestCheckoutsOfACommitDeployTheSame(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds all functions in two checkouts; make test-all runs it")
 	}
 	var outputs []string
+	var root string
 	for _, name := range []string{"first", "a-second-checkout"} {
-		root := filepath.Join(t.TempDir(), name)
-		if text, err := exec.CommandContext(t.Context(), "git", "clone", "--quiet", "../..", root).CombinedOutput(); err != nil {
+		source := cmp.Or(root, "../..") // the second checkout is of the first one's commit
+		root = filepath.Join(t.TempDir(), name)
+		if text, err := exec.CommandContext(t.Context(), "git", "clone", "--quiet", source, root).CombinedOutput(); err != nil {
 			t.Fatalf("clone the repository: %v\n%s", err, text)
 		}
 		out := filepath.Join(root, "bin", "infra")
@@ -69,17 +73,23 @@ func TestCheckoutsOfACommitDeployTheSame(t *testing.T) {
 		}
 		outputs = append(outputs, out)
 	}
+	// make deploy in the second checkout, after the stack was created
+	out := filepath.Join(t.TempDir(), "made")
+	infratest.CDKIn(t, root, append([]string{"synth", "fairlead-prod", "--quiet", "--output", out}, deployment.Context(root, "prod")...)...)
+	outputs = append(outputs, out)
 	for _, name := range []string{"fairlead-prod.template.json", "fairlead-prod.assets.json", "fairlead-runner.yaml"} {
 		first, err := os.ReadFile(filepath.Join(outputs[0], name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := os.ReadFile(filepath.Join(outputs[1], name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(first, second) {
-			t.Errorf("%s differs between two checkouts of one commit", name)
+		for i, what := range []string{"in another checkout", "by make deploy"} {
+			other, err := os.ReadFile(filepath.Join(outputs[i+1], name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(first, other) {
+				t.Errorf("%s differs if the same commit is deployed %s", name, what)
+			}
 		}
 	}
 }

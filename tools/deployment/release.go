@@ -82,11 +82,17 @@ func (d *Deployment) image(ctx context.Context, flags ...string) (string, error)
 	return strings.TrimSpace(string(digest)), err
 }
 
+// Context returns the arguments with which the CDK synthesizes the stack of a control plane that was
+// created earlier, from the source in the folder root. A plain "cdk deploy" has none of them.
+func Context(root, stage string) []string {
+	return []string{"-c", "stage=" + stage, "-c", "functions=" + filepath.Join(root, functionsFolder)}
+}
+
 // synthesize writes the stacks' templates. They do not depend on the release: the
 // parameters name its image and its template.
 func (d *Deployment) synthesize(ctx context.Context, s state, images images) (release, error) {
 	d.say("Synthesizing the stacks")
-	context := []string{"-c", "stage=" + d.Stage, "-c", "functions=" + filepath.Join(d.Root, functionsFolder)}
+	context := Context(d.Root, d.Stage)
 	if !created(s.status) {
 		context = append(context, "-c", "deletionProtection=false")
 	}

@@ -66,6 +66,23 @@ func (b *builder) makeCluster() {
 		awscdk.Fn_Join(jsii.String(" "), &[]*string{role.Ref(), awscdk.Token_AsString(b.network.way, nil)}), "exists"), nil), nil, nil)
 }
 
+// keepForTasks makes CloudFormation delete the cluster before the roles of jobs and their
+// network. The tasks of jobs outlive the agent, and ECS deletes no cluster with an active task:
+// the deletion of the stack fails there, and a running job keeps what it needs to end and to
+// save its state.
+func (b *builder) keepForTasks() {
+	for _, o := range operations {
+		b.cluster.AddResourceDependency(b.operations[o.name], nil)
+	}
+	// A tag, because CloudFormation supports no conditional dependency. It takes the first value
+	// of the list, because the others can be too long for a tag, or have other characters.
+	needed := []any{"kept", b.network.way}
+	for _, o := range operations {
+		needed = append(needed, map[string]any{"Ref": o.title + "StepRolePolicy"})
+	}
+	b.cluster.Tags().SetTag(jsii.String("fairlead-tasks"), awscdk.Token_AsString(onIf(b.p.hasTasks, map[string]any{"Fn::Select": []any{0, needed}}, "none"), nil), nil, nil)
+}
+
 // stepRole returns the ARN of the task role of an operation's step; "" if steps are processes.
 func (b *builder) stepRole(operation string) string {
 	return *awscdk.Token_AsString(onIf(b.p.hasTasks, b.steps[operation].AttrArn(), ""), nil)

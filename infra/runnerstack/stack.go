@@ -69,6 +69,7 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 	b.makeFlowLogs()
 	b.makeStepTask()
 	b.agentAccess()
+	b.keepForTasks()
 	b.makeSecretAccess()
 	b.makeMode()
 	if err := b.service(); err != nil {

@@ -66,7 +66,7 @@ func versionLines(recorded, template string, released int) (lines, problem strin
 		case changed && number <= released:
 			return "", fmt.Sprintf("version %s is released, and its template or its sentences changed: add a version to package stackversion", v.Number)
 		case changed && was[1] != now[1] && was[2] == now[2]:
-			return "", fmt.Sprintf("the template changed, and version %s does not state the change: add a sentence for the customer to package stackversion", v.Number)
+			return "", fmt.Sprintf("the template changed, and version %s does not state the change: add a sentence for the customer to package stackversion; if a new sentence states it already, restore the file from git first", v.Number)
 		}
 		out.WriteString(strings.Join(now, " ") + "\n")
 	}

@@ -140,6 +140,9 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 	}
 	out.QuickCreateURL, out.Update = quickCreate(out, v.Next), s.update(v, actions)
 	out.Parameters = append(out.Parameters, statesParameters(v.States)...)
+	for _, id := range v.Running {
+		out.Running = append(out.Running, string(id))
+	}
 	for _, r := range v.Left {
 		out.Left = append(out.Left, wire.StackResource(r))
 	}

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -152,5 +153,37 @@ func TestKeyOfTheCustomerIsNotOurs(t *testing.T) {
 		check("a-key-of-the-customer", []string{"bucket"}, true, false)
 		check("both", []string{"bucket", "key"}, true, true)
 		check("both-taken-over", nil, true, true)
+	})
+}
+
+// A customer who deletes the stack waits for its running jobs first, so the stack names them:
+// those of each agent that is online, and none of an agent that has stopped.
+func TestStackNamesItsRunningJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		v := s.create(control.NewStack{Account: customer})
+		check := func(when, want string) {
+			t.Helper()
+			if got := fmt.Sprint(s.show().Running); got != want {
+				t.Errorf("%s: the running jobs are %s, want %s", when, got, want)
+			}
+		}
+		s.reportBucket(v, "1", "bucket-1")
+		check("idle", "[]")
+		first := s.session
+		s.must("send a heartbeat", func() error {
+			return s.HeartbeatSession(s.ctx, first, control.Heartbeat{Capacity: 4, Running: []string{"job_b"}})
+		})
+		s.reportBucket(v, "1", "bucket-1") // a second agent
+		s.must("send a heartbeat", func() error {
+			return s.HeartbeatSession(s.ctx, s.session, control.Heartbeat{Capacity: 4, Running: []string{"job_a"}})
+		})
+		check("two agents", "[job_a job_b]")
+		for _, session := range []control.Session{first, s.session} {
+			s.must("end the session", func() error {
+				return s.HeartbeatSession(s.ctx, session, control.Heartbeat{Ending: true, Running: []string{"job_a"}})
+			})
+		}
+		check("stopped", "[]")
 	})
 }

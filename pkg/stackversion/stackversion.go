@@ -31,6 +31,7 @@ func All() []Version {
 			"The runner reports AppActions, so a version of the app that needs more waits.",
 			"Jobs can get secrets of yours: JobSecrets.",
 			"The outputs name what stays in the account when the stack is deleted, and whether it existed before the stack.",
+			"If you delete the stack while a job runs, the deletion fails at the cluster, and the job keeps its roles and its network until it has ended.",
 			"Jobs share the archives of providers in the state bucket, below providers/.",
 			"WarmTasks keeps tasks started for the first jobs of deployments.",
 		}},

@@ -88,6 +88,8 @@ type Stack struct {
 	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`
 	Changes    []StackChange `json:"changes,omitempty" doc:"Changes of the report, newest first"`
 
+	Running []string `json:"running_jobs,omitempty" doc:"Jobs of the stack's runner at its last heartbeat: the customer waits for them before it deletes the stack"`
+
 	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image, grants what the app declares and uses the states of the install, and before the first report"`
 	Left   []StackResource `json:"left,omitempty" doc:"What stays in the customer's account when the stack is deleted, and what replaced stacks left there"`
 }

@@ -43,7 +43,10 @@ func StackState(s wire.Stack) string {
 // customer needs to create it.
 func (s Stack) Human(p *Page) {
 	p.Fields([2]string{"Install", s.Install}, [2]string{"Runner", s.Runner}, [2]string{"Account", s.Account}, [2]string{"Region", s.Region},
-		[2]string{"State", StackState(wire.Stack(s))})
+		[2]string{"State", StackState(wire.Stack(s))}, [2]string{"Running jobs", strings.Join(s.Running, ", ")})
+	if len(s.Running) > 0 {
+		p.Line("If the customer deletes the stack, pause the runner and wait for these jobs first. Otherwise the deletion fails until they have ended.")
+	}
 	if r := s.Report; r != nil {
 		p.Gap()
 		rows := [][]string{{"stack", r.StackID}, {"template version", r.Version}, {"region", r.Region}, {"image", orDash(r.Image)},

@@ -3,6 +3,7 @@ package runners
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -39,6 +40,8 @@ type Stack struct {
 	// Elsewhere is set if the states of the install are in the bucket of an earlier stack, and
 	// the current one has another bucket.
 	Elsewhere *ElsewhereStates
+
+	Running []fairlead.JobID // jobs of its runner at its last heartbeat; none if it is not online
 
 	State     string
 	Since     time.Time // when the stack was prepared, or last seen after its first report; zero if online
@@ -146,11 +149,18 @@ func stackState(r store.Stack, held string, trust *awsiam.Trust, sessions []stor
 	for i, s := range sessions {
 		if states[i] == "online" {
 			out.State, out.Since = StackOnline, time.Time{}
-			return out
+			for _, id := range s.V.Running {
+				out.Running = append(out.Running, fairlead.JobID(id))
+			}
+			continue
 		}
 		if s.V.LastSeen.After(last.LastSeen) {
 			last = s.V
 		}
+	}
+	if out.State == StackOnline {
+		slices.Sort(out.Running)
+		return out
 	}
 	if last.LastSeen.After(out.Since) {
 		out.Since = last.LastSeen

@@ -418,6 +418,9 @@ func (d *Deployment) inspect(ctx context.Context) (state, error) {
 	if s.readers = slices.Compact(s.readers); slices.Contains(s.readers, AnyAccount) {
 		s.readers = []string{AnyAccount}
 	}
+	if n := len(s.readers); n > maxReaders {
+		return state{}, fmt.Errorf("%d accounts would read the image and the template, but a parameter of the stack holds %d: set CUSTOMERS=%s, because both contain no secret", n, maxReaders, AnyAccount)
+	}
 	if d.BuildRunner != NoBuildRunner {
 		s.builder = set(s.parameters["BuildRunner"])
 	}

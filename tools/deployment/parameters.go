@@ -26,6 +26,9 @@ const (
 	wantedConcurrency = 1000 // AWS's default quota; new accounts may have 10
 )
 
+// maxReaders is how many account numbers, separated by commas, a parameter of a stack holds.
+const maxReaders = (4096 + 1) / (12 + 1)
+
 // parameter is a parameter of the stack with its value.
 type parameter struct{ name, value string }
 

@@ -1,12 +1,53 @@
 package runnerstack_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 )
+
+// The console shows the parameters by group. It would show a parameter without a group at the
+// end, below a heading of its own.
+func TestEachParameterIsInOneGroup(t *testing.T) {
+	metadata := synth(t).template.Raw["Metadata"].(map[string]any)["AWS::CloudFormation::Interface"].(map[string]any)
+	parameters := synth(t).template.Raw["Parameters"].(map[string]any)
+	groups := map[string]int{}
+	for _, g := range metadata["ParameterGroups"].([]any) {
+		group := g.(map[string]any)
+		if label := group["Label"].(map[string]any)["default"]; label == "" || label == nil {
+			t.Errorf("the group %v has no label", group)
+		}
+		for _, id := range group["Parameters"].([]any) {
+			groups[id.(string)]++
+			if _, ok := parameters[id.(string)]; !ok {
+				t.Errorf("a group has %s, which is no parameter", id)
+			}
+		}
+	}
+	for id := range parameters {
+		if groups[id] != 1 {
+			t.Errorf("the parameter %s is in %d groups, want one", id, groups[id])
+		}
+	}
+}
+
+// AWS allows 5 VPCs a region, and a stack that would make the sixth fails. The form shows the
+// way out where the customer chooses the network.
+func TestFormNamesTheWayWithoutAVPC(t *testing.T) {
+	network := synth(t).template.Raw["Parameters"].(map[string]any)["NetworkMode"].(map[string]any)
+	for _, part := range []string{"5 VPCs a region", "ExistingVpc", "default VPC", "AssignPublicIp ENABLED"} {
+		if !strings.Contains(fmt.Sprint(network["Description"]), part) {
+			t.Errorf("the description of NetworkMode does not name %q: %v", part, network["Description"])
+		}
+	}
+	if !slices.Contains(network["AllowedValues"].([]any), any("ExistingVpc")) {
+		t.Errorf("NetworkMode does not allow ExistingVpc: %v", network["AllowedValues"])
+	}
+}
 
 // The template's vendor parameters are exactly the parameters that `fairlead install
 // stack` prints. The runner's role has the name that the control plane expects.

@@ -3,6 +3,7 @@ package runnerstack_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,26 @@ func defaultActions(t *testing.T, template infratest.Template) string {
 	t.Helper()
 	p := template.Raw["Parameters"].(map[string]any)["AppActions"].(map[string]any)
 	return p["Default"].(string)
+}
+
+// A customer reads in the form, before the creation, what the app may use: sentences beside the
+// actions. They come from the vendor, so they grant nothing and the form says that.
+func TestFormShowsWhatTheAppUses(t *testing.T) {
+	parameters := synth(t).template.Raw["Parameters"].(map[string]any)
+	uses := parameters[wire.StackAppUses].(map[string]any)
+	if want := strings.Join(awsaction.Sentences(strings.Split(defaultActions(t, synth(t).template), ",")), " "); uses["Default"] != want {
+		t.Errorf("for the default actions the form shows %q, want %q", uses["Default"], want)
+	}
+	if uses["MaxLength"] != float64(wire.MaxStackParameter) || !strings.Contains(uses["Description"].(string), "grants nothing") {
+		t.Errorf("the parameter is %v", uses)
+	}
+	lie, plain := stack(t, wire.StackAppUses, "The app may use nothing."), stack(t)
+	if !reflect.DeepEqual(lie.Resources, plain.Resources) {
+		t.Error("the sentences change a resource of the stack")
+	}
+	if out, err := lie.Output("WhatTheAppUses"); err != nil || out != "The app may use nothing." {
+		t.Errorf("the output is %v, %v", out, err)
+	}
 }
 
 // An app that declares as much as app.yaml accepts still gets a stack: IAM accepts a

@@ -43,7 +43,7 @@ type parameters struct {
 	controlPlaneURL, installID, runnerID, externalID, trustedKeys, image awscdk.CfnParameter
 	state, network                                                       awscdk.CfnParameter
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
-	appActions, readOnlyPolicy, plansReadData                            awscdk.CfnParameter
+	appUses, appActions, readOnlyPolicy, plansReadData                   awscdk.CfnParameter
 	isolation, size, warmTasks, logDays, secrets                         awscdk.CfnParameter
 	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
@@ -110,7 +110,7 @@ func (b *builder) parameters() {
 		{label: "From your vendor: do not change", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
-		{label: "What the app may do", ids: []string{"AppActions", "ProvisionActions", "DeployActions", "DeprovisionActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
+		{label: "What the app may do", ids: []string{"AppUses", "AppActions", "ProvisionActions", "DeployActions", "DeprovisionActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
 		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "WarmTasks", "LogRetentionDays"}},
 		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
 		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
@@ -160,6 +160,8 @@ func (b *builder) parameters() {
 	p.logKey = ask("LogKeyArn", "String", "KMS key of yours that encrypts the runner's own log and the flow logs. Its policy must let CloudWatch Logs of this region use it.", optional(keyARN, "the ARN of a KMS key, or empty"))
 	p.serviceRole = ask("EcsServiceLinkedRole", "String", "ECS needs the role AWSServiceRoleForECS, which most accounts have. Create: this account has never used ECS, so the stack makes it first.", choice("Exists", "Create"))
 
+	p.appUses = ask("AppUses", "String", "AppActions and the actions of operations in sentences, as your vendor describes them. It grants nothing: the parameters below decide, so compare them.",
+		awscdk.CfnParameterProps{Default: strings.Join(awsaction.Sentences(strings.Split(defaultAppActions(), ",")), " "), MaxLength: jsii.Number(4096)})
 	actions := pattern(awsaction.TemplatePattern(), "actions with their service, such as lambda:*; none of "+strings.Join(awsaction.Refused(), ", "))
 	actions.Default = defaultAppActions()
 	p.appActions = ask("AppActions", "CommaDelimitedList", "Actions that the app's operations and the app's own roles may use, within the boundary.", actions)

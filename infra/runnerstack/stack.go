@@ -104,6 +104,7 @@ func (b *builder) outputs() {
 		b.bucketName()+" (S3 bucket: the only record of what the app made"+existed(b.p.newBucket)+"), "+b.keyARN()+" (KMS key: opens the bucket"+existed(b.p.newKey)+"), "+
 			*b.boundary.Ref()+" (IAM policy: boundary of the app's roles), "+b.iamARN("role"+b.appPath()+"*")+" (roles that the app made)")
 	output("BoundaryArn", "permissions boundary of every role that the app makes; kept when the stack is deleted", *b.boundary.Ref())
+	output("WhatTheAppUses", "what the app may use, as the vendor describes it; the parameter AppActions decides", *b.p.appUses.ValueAsString())
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())
 	output("TemplateVersion", "of the stack", stackversion.Current())
 	for _, o := range operations {

@@ -137,6 +137,7 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 			}
 		}
 		out.AppUses = actions.Sentences()
+		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppUses, Value: usesForm(out.AppUses)})
 	}
 	out.QuickCreateURL, out.Update = quickCreate(out, v.Next), s.update(v, actions)
 	out.Parameters = append(out.Parameters, statesParameters(v.States)...)
@@ -164,6 +165,17 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 		out.Changes = append(out.Changes, wire.StackChange{At: c.At.UTC(), What: c.What})
 	}
 	return out
+}
+
+// usesForm returns the value of AppUses: the sentences that fit into a parameter.
+func usesForm(sentences []string) string {
+	const more = " There is more: see AppActions."
+	text := strings.Join(sentences, " ")
+	for n := len(sentences); len(text) > wire.MaxStackParameter; {
+		n--
+		text = strings.TrimSpace(strings.Join(sentences[:n], " ") + more)
+	}
+	return text
 }
 
 // statesParameters returns the parameters with which a stack takes over states.

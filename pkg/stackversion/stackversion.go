@@ -29,6 +29,7 @@ func All() []Version {
 			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS.",
 			"An operation can have fewer actions than AppActions: ProvisionActions, DeployActions and DeprovisionActions.",
 			"The runner reports AppActions, so a version of the app that needs more waits.",
+			"AppUses shows AppActions in sentences, in the form and as an output.",
 			"Jobs can get secrets of yours: JobSecrets.",
 			"The outputs name what stays in the account when the stack is deleted, and whether it existed before the stack.",
 			"If you delete the stack while a job runs, the deletion fails at the cluster, and the job keeps its roles and its network until it has ended.",

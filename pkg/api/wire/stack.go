@@ -43,6 +43,13 @@ const MaxStackSecrets = 8
 // plane sets it only if the app declares them. The customer may change it.
 const StackAppActions = "AppActions"
 
+// StackAppUses is the parameter that describes StackAppActions in sentences, for the person who
+// creates the stack. It grants nothing. MaxStackParameter is how many bytes a parameter holds.
+const (
+	StackAppUses      = "AppUses"
+	MaxStackParameter = 4096
+)
+
 // StackOperationActions returns the name of the parameter with those of AppActions that an
 // operation has, such as ProvisionActions.
 func StackOperationActions(operation string) string {

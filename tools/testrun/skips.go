@@ -42,6 +42,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"runner/plugin/terraform", "TestStateInAnotherCloud"})
 		add("it takes minutes: make test-all runs it",
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
+			testName{"functions/internal/awstest", "TestCancellationTravelsByItsMarker"},
 			testName{"functions/internal/awstest", "TestChainOnTheStacksWaitsForOneStart"},
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestEveryKindUsesItsOwnQueueAndLog"},

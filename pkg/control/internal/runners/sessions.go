@@ -353,7 +353,7 @@ func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) er
 	if err := h.check(); err != nil {
 		return err
 	}
-	err := f.Transact(ctx, "heartbeat of session "+string(s.ID), func(tx *kernel.Tx) error {
+	return f.Transact(ctx, "heartbeat of session "+string(s.ID), func(tx *kernel.Tx) error {
 		r, err := f.Store.Session(ctx, s.Runner, s.ID)
 		if err != nil {
 			return err
@@ -368,20 +368,4 @@ func (f *Fleet) HeartbeatSession(ctx context.Context, s Session, h Heartbeat) er
 		tx.PutSession(r)
 		return nil
 	})
-	if err == nil && h.Ending {
-		f.watchEnded(ctx, s.Runner)
-	}
-	return err
-}
-
-// watchEnded records whether the runner is lost now that one of its agents has ended. Without it, the sweep would find out
-// when the last heartbeat is too old.
-func (f *Fleet) watchEnded(ctx context.Context, id fairlead.RunnerID) {
-	w, err := f.Store.Watch(ctx, id)
-	if err == nil && w.Version > 0 {
-		_, err = f.watchRunner(ctx, w.V)
-	}
-	if err != nil {
-		f.Logger.Warn("cannot record whether a runner is lost; the sweep does it later", "runner", id, "error", err)
-	}
 }

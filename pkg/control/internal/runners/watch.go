@@ -31,7 +31,8 @@ type Watched struct {
 }
 
 // watches is what a process knows of the runners that ever had a session, so that it reads a runner
-// again only when it can be lost. Safe for concurrent use.
+// again only when it can be lost. Safe for concurrent use. An agent that ends its session does not
+// make its runner lost at once: when an agent is replaced, the next one starts within this time.
 type watches struct {
 	mu     sync.Mutex
 	listed time.Time // when all of them were read
@@ -39,8 +40,7 @@ type watches struct {
 }
 
 // known is a runner's watch, and the time before which its agents cannot be lost by silence. If its
-// agents ended their sessions or are suspected, the one who notes that also records whether the
-// runner is lost.
+// agents are suspected, the one who notes that also records whether the runner is lost.
 type known struct {
 	watch store.RunnerWatch
 	until time.Time // zero: not known

@@ -49,6 +49,11 @@ func TestDeadHostIsNoticedWithinAMinute(t *testing.T) {
 		}
 	}
 
+	// After this time a queued job shows that an agent with a free place is dead.
+	if late := job.ResendAfter + gap + leftForAWS; late > 30*time.Second {
+		t.Errorf("a job shows %s after it was queued that an agent is dead", late)
+	}
+
 	// A message must start the function. A message that is long out of date must not
 	// start it.
 	source, queue := s.Resources["SweepSource"].Properties, s.Resources["Sweeps"].Properties

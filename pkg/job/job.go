@@ -323,8 +323,9 @@ func (j Job) WaitsSince() time.Time {
 }
 
 // ResendAfter is how long a job is queued before the sweep sends its wake-up
-// again.
-const ResendAfter = 30 * time.Second
+// again. Then the job also shows that an agent with a free place is dead. On AWS up to
+// 15 s pass until the next sweep, and a dead agent must be shown after 30 s.
+const ResendAfter = 15 * time.Second
 
 // StaleError reports an event from a session or step that does not hold the job's
 // lease. A step that receives this error must stop at once.

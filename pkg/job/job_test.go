@@ -59,7 +59,7 @@ func start(at int, epoch int64) job.Event {
 
 func TestPlanIsRepeatedAfterItsStepDied(t *testing.T) {
 	j := job.New("job_1", job.OpPlan, t0)
-	if j.State != job.Queued || j.Lease.Epoch != 0 || !j.Due().Equal(after(30)) {
+	if j.State != job.Queued || j.Lease.Epoch != 0 || !j.Due().Equal(after(15)) {
 		t.Fatalf("a new job is %s at epoch %d, due at %s", j.State, j.Lease.Epoch, j.Due())
 	}
 
@@ -84,8 +84,8 @@ func TestPlanIsRepeatedAfterItsStepDied(t *testing.T) {
 	if j.Lease.Session != "" || j.Lease.Step != "" || !j.Lease.Expires.IsZero() || j.Lease.Epoch != 1 {
 		t.Errorf("the dead step's lease is still there: %+v", j.Lease)
 	}
-	if !j.NotBefore.Equal(after(21)) || !j.Due().Equal(after(51)) {
-		t.Errorf("it may run from %s and is due at %s, want 21 s and 51 s", j.NotBefore.Sub(t0), j.Due().Sub(t0))
+	if !j.NotBefore.Equal(after(21)) || !j.Due().Equal(after(36)) {
+		t.Errorf("it may run from %s and is due at %s, want 21 s and 36 s", j.NotBefore.Sub(t0), j.Due().Sub(t0))
 	}
 
 	j = must(t, j, claim(21))
@@ -293,10 +293,10 @@ func TestDueAndOverdue(t *testing.T) {
 		at      int
 		overdue job.Kind
 	}{
-		"queued: its wake-up may be lost":          {queued, 30, 30, ""},
-		"queued for a day less a second":           {queued, 30, 86399, ""},
-		"queued for a day":                         {queued, 30, 86400, job.TimeOut},
-		"before a retry: due after the pause":      {paused, 41, 41, ""},
+		"queued: its wake-up may be lost":          {queued, 15, 15, ""},
+		"queued for a day less a second":           {queued, 15, 86399, ""},
+		"queued for a day":                         {queued, 15, 86400, job.TimeOut},
+		"before a retry: due after the pause":      {paused, 26, 26, ""},
 		"claimed, start timeout not over":          {claimed, 21, 20, ""},
 		"claimed, never started":                   {claimed, 21, 21, job.Expire},
 		"running, lease not expired":               {running, 47, 46, ""},

@@ -118,7 +118,7 @@ func (w *world) deletes(queue, receipt string) {
 }
 
 // claimWithin is the longest time that a queued job waits while a host is idle, after the end
-// of the faults. The sweep sends a lost wake-up again after 30 s, and an agent that could not
+// of the faults. The sweep sends a lost wake-up again after 15 s, and an agent that could not
 // claim tries again within another 30 s. After several lost wake-ups, the sweep sends the next
 // wake-up when the job is twice as old.
 const claimWithin = 75 * time.Second

@@ -24,6 +24,10 @@ const (
 // maxResend is the longest time between two wake-ups of a job that no agent claims.
 const maxResend = 10 * time.Minute
 
+// silentAfter is how long an agent that has a job may be silent before the end of the job's lease
+// shows that it is dead. A live one sends a heartbeat every 18 s, or more often.
+const silentAfter = 30 * time.Second
+
 // Swept counts the results of a sweep.
 type Swept struct {
 	Looked, Woken, Expired, TimedOut, Failed int
@@ -90,7 +94,7 @@ func (ex *Execution) sweepJob(ctx context.Context, found store.Job, s *Swept) (m
 		})
 		j := r.V
 		e, overdue := j.Overdue(tx.Now)
-		silent := func(s store.Session) bool { return holds(s, j) && tx.Now.Sub(s.LastSeen) >= job.ResendAfter }
+		silent := func(s store.Session) bool { return holds(s, j) && tx.Now.Sub(s.LastSeen) >= silentAfter }
 		if held := ex.HeldUntil(); overdue && e.Kind == job.Expire && tx.Now.Before(held) {
 			tx.PutJobAt(r, held)
 			return nil

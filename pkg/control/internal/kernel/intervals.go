@@ -12,8 +12,9 @@ const (
 	// lostAtLatest is the upper bound of LostAfter. With this bound, a dead agent that has
 	// jobs is shown as lost within a minute.
 	lostAtLatest = 55 * time.Second
-	// idleRetries is the time that an idle agent has for retries of its heartbeat.
-	idleRetries = time.Minute
+	// idleRetries is the time that an idle agent has for retries of its heartbeat. With a
+	// heartbeat every 10 minutes and a sweep every 12 s, a dead agent is reported after 11 minutes.
+	idleRetries = 45 * time.Second
 )
 
 // Intervals sets how often agents call the control plane, and how long the control

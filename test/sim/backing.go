@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/blob/blobtest"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -80,9 +81,15 @@ const (
 )
 
 // enter is called at the start of each call from a server to a model (a crossing, see the
-// package comment). It takes time, more if the disk is slow, and returns the name of the place.
-func (p *process) enter(ctx context.Context, call string) string {
-	place := p.w.place(at(ctx), call)
+// package comment). It takes time, more if the disk is slow, and returns the name of the place. A sweep
+// makes calls about several runners at one moment, in any order. So the name then also has what the
+// call is about: the partition, the queue, or the job of a wake-up. A sweep calls the log and the blobs one after the other.
+func (p *process) enter(ctx context.Context, call, about string) string {
+	here, _ := ctx.Value(siteKey{}).(site)
+	if here.sweep {
+		call += " " + about
+	}
+	place := p.w.place(here.name, call)
 	p.cross(place, fastCall, slowCall)
 	if p.w.fault(place+" disk", "slow-disk") != "" {
 		p.cross(place+" disk", stuckLow, stuckMax)
@@ -125,7 +132,7 @@ func (e *simEngine) with(f enginetest.Fault, call func()) {
 
 // Get implements engine.Engine.
 func (e *simEngine) Get(ctx context.Context, k engine.Key) (item engine.Item, err error) {
-	place := e.p.enter(ctx, "get")
+	place := e.p.enter(ctx, "get", k.Partition)
 	f := enginetest.NoFault
 	if e.p.w.fault(place, "get-failed") != "" {
 		f = enginetest.NotStored
@@ -136,7 +143,7 @@ func (e *simEngine) Get(ctx context.Context, k engine.Key) (item engine.Item, er
 
 // Query implements engine.Engine.
 func (e *simEngine) Query(ctx context.Context, q engine.Query) (page engine.Page, err error) {
-	place := e.p.enter(ctx, "query")
+	place := e.p.enter(ctx, "query", q.Partition)
 	f := enginetest.NoFault
 	switch e.p.w.fault(place, "query-failed", "query-stale") {
 	case "query-failed":
@@ -150,7 +157,7 @@ func (e *simEngine) Query(ctx context.Context, q engine.Query) (page engine.Page
 
 // Commit implements engine.Engine.
 func (e *simEngine) Commit(ctx context.Context, token string, writes ...engine.Write) (err error) {
-	place := e.p.enter(ctx, "commit")
+	place := e.p.enter(ctx, "commit", writes[0].Item.Key.Partition)
 	f := map[string]enginetest.Fault{"commit-not-stored": enginetest.NotStored, "commit-stored": enginetest.Stored,
 		"commit-conflict": enginetest.Conflict}[e.p.w.fault(place, "commit-not-stored", "commit-stored", "commit-conflict")]
 	e.p.write(place, func() {
@@ -173,7 +180,8 @@ type simQueue struct {
 
 // Send implements queue.Queue.
 func (q *simQueue) Send(ctx context.Context, name string, body []byte, delay time.Duration) (err error) {
-	place := q.p.enter(ctx, "send")
+	wake, _ := events.DecodeWake(body)
+	place := q.p.enter(ctx, "send", string(wake.Job))
 	fault := q.p.w.fault(place, "send-failed", "send-lost", "send-repeated", "send-delayed")
 	q.p.w.sent(body)
 	q.p.write(place, func() {
@@ -195,7 +203,7 @@ func (q *simQueue) Send(ctx context.Context, name string, body []byte, delay tim
 
 // Receive implements queue.Queue.
 func (q *simQueue) Receive(ctx context.Context, name string, hide, wait time.Duration) (queue.Message, error) {
-	place := q.p.enter(ctx, "receive")
+	place := q.p.enter(ctx, "receive", name)
 	fault := q.p.w.fault(place, "receive-failed", "receive-lost")
 	if fault == "receive-failed" {
 		return queue.Message{}, errDisk
@@ -213,7 +221,7 @@ func (q *simQueue) Receive(ctx context.Context, name string, hide, wait time.Dur
 
 // Delete implements queue.Queue.
 func (q *simQueue) Delete(ctx context.Context, name, receipt string) (err error) {
-	place := q.p.enter(ctx, "delete")
+	place := q.p.enter(ctx, "delete", name)
 	q.p.w.deletes(name, receipt)
 	if q.p.w.fault(place, "delete-failed") != "" {
 		return errDisk
@@ -224,19 +232,19 @@ func (q *simQueue) Delete(ctx context.Context, name, receipt string) (err error)
 
 // Extend implements queue.Queue.
 func (q *simQueue) Extend(ctx context.Context, name, receipt string, hide time.Duration) error {
-	q.p.enter(ctx, "extend")
+	q.p.enter(ctx, "extend", name)
 	return q.b.queue.Extend(ctx, name, receipt, hide)
 }
 
 // DeadLetters implements queue.Queue.
 func (q *simQueue) DeadLetters(ctx context.Context, name string, limit int) ([]queue.Message, error) {
-	q.p.enter(ctx, "dead letters")
+	q.p.enter(ctx, "dead letters", name)
 	return q.b.queue.DeadLetters(ctx, name, limit)
 }
 
 // Drop implements queue.Queue.
 func (q *simQueue) Drop(ctx context.Context, name string) error {
-	q.p.enter(ctx, "drop")
+	q.p.enter(ctx, "drop", name)
 	return q.b.queue.Drop(ctx, name)
 }
 
@@ -299,7 +307,7 @@ type simLog struct {
 
 // change executes a write that may fail, with or without its effect.
 func (l *simLog) change(ctx context.Context, call string, sync bool, do func(joblog.Log) error) (err error) {
-	place := l.p.enter(ctx, call)
+	place := l.p.enter(ctx, call, "")
 	fault := l.p.w.fault(place, "log-failed", "log-stored")
 	l.p.write(place, func() {
 		if fault == "log-failed" {
@@ -356,25 +364,25 @@ func (l *simLog) Spend(ctx context.Context, runner string, n int64, b joblog.Bud
 
 // Read implements joblog.Log.
 func (l *simLog) Read(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
-	l.p.enter(ctx, "read log")
+	l.p.enter(ctx, "read log", "")
 	return l.b.log.log().Read(ctx, s, offset, limit)
 }
 
 // Follow implements joblog.Log.
 func (l *simLog) Follow(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
-	l.p.enter(ctx, "follow log")
+	l.p.enter(ctx, "follow log", "")
 	return l.b.log.log().Follow(ctx, s, offset, limit)
 }
 
 // Followed implements joblog.Log.
 func (l *simLog) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
-	l.p.enter(ctx, "followed log")
+	l.p.enter(ctx, "followed log", "")
 	return l.b.log.log().Followed(ctx, s)
 }
 
 // Streams implements joblog.Log.
 func (l *simLog) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
-	l.p.enter(ctx, "streams")
+	l.p.enter(ctx, "streams", "")
 	return l.b.log.log().Streams(ctx, job)
 }
 
@@ -390,7 +398,7 @@ type simBlobs struct {
 }
 
 func (s *simBlobs) change(ctx context.Context, call string, do func() error) (err error) {
-	place := s.p.enter(ctx, call)
+	place := s.p.enter(ctx, call, "")
 	fault := s.p.w.fault(place, "blob-failed", "blob-stored")
 	s.p.write(place, func() {
 		if fault == "blob-failed" {
@@ -416,7 +424,7 @@ func (s *simBlobs) Put(ctx context.Context, key string, data []byte) error {
 
 // Get implements blob.Store.
 func (s *simBlobs) Get(ctx context.Context, key string) ([]byte, error) {
-	place := s.p.enter(ctx, "get blob")
+	place := s.p.enter(ctx, "get blob", "")
 	if s.p.w.fault(place, "blob-failed") != "" {
 		return nil, errDisk
 	}
@@ -430,6 +438,6 @@ func (s *simBlobs) Delete(ctx context.Context, key string) error {
 
 // List implements blob.Store.
 func (s *simBlobs) List(ctx context.Context, prefix string) ([]string, error) {
-	s.p.enter(ctx, "list blobs")
+	s.p.enter(ctx, "list blobs", "")
 	return s.b.blobs.List(ctx, prefix)
 }

@@ -270,6 +270,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 type site struct {
 	name  string
 	stale string // why the control plane must refuse the request; "": it may accept the request
+	sweep bool   // a sweep makes the call
 	by    holder // the attempt that sends the request, or whose death the request reports; zero: no attempt
 }
 

@@ -133,7 +133,7 @@ func (s *server) sweep() {
 		if !s.p.alive() {
 			return
 		}
-		if _, err := s.control.Sweep(context.WithValue(s.p.ctx, siteKey{}, site{name: place})); err != nil {
+		if _, err := s.control.Sweep(context.WithValue(s.p.ctx, siteKey{}, site{name: place, sweep: true})); err != nil {
 			s.p.w.note("%s: %v", place, err)
 		}
 	}

@@ -51,7 +51,7 @@ func (b *builder) environments() map[string]any {
 			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
 		},
 		"runnerapi": &config.RunnerAPI{
-			URL: url, Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
+			URL: url, OtherURLs: b.otherURLs(), Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: b.sealKey.arn, SigningKey: b.signs, TokensKey: b.tokensKey.arn,
 			SessionRole: b.sessionRoleARN(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, LogLevel: level, Traces: b.props.Traces,

@@ -27,6 +27,7 @@ type caller struct {
 	session control.Session
 	holder  control.Holder
 	warm    control.WarmHolder
+	launch  control.Launch
 }
 
 // stager returns the caller as one that stages parts; the zero Stager if it may not.
@@ -60,8 +61,8 @@ var (
 		}}
 	launchToken = scheme{name: "launchToken", http: "bearer", doc: "A launch token (`fll_…`), for the start of one epoch of one job.",
 		find: func(_ context.Context, s *server, token string, job fairlead.JobID) (caller, error) {
-			h, err := s.Control.AuthenticateJob(token, job, identity.Launch)
-			return caller{holder: h}, err
+			l, err := s.Control.AuthenticateLaunch(token, job)
+			return caller{holder: l.Holder, launch: l}, err
 		}}
 	leaseToken = scheme{name: "leaseToken", http: "bearer", doc: "A lease token (`flj_…`), of the step that runs one epoch of one job.",
 		find: func(_ context.Context, s *server, token string, job fairlead.JobID) (caller, error) {

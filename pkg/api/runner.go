@@ -63,10 +63,7 @@ func (s *server) identityRoutes(c *control.Control) {
 			p := control.SessionProof{Runner: fairlead.RunnerID(b.RunnerID), Nonce: b.Nonce,
 				PublicKey: b.PublicKey, Statement: wire.SessionStatement(b.Nonce, b.RunnerID, b.Instance), Signature: b.Signature,
 				Instance: b.Instance, Version: b.Version, Protocol: in.Protocol, Capacity: b.Capacity, Stack: readStack(b.Stack)}
-			if a := b.AWSIAM; a != nil {
-				p.AWS = &control.AWSProof{Audience: audience, Proof: awsiam.Proof{Host: a.Host, AccessKeyID: a.AccessKeyID,
-					SessionToken: a.SessionToken, Date: a.Date, Signature: a.Signature}}
-			}
+			p.AWS = readAWSProof(b.AWSIAM, audience)
 			if o := b.OIDC; o != nil {
 				statement := wire.OIDCStatement(b.Nonce, b.RunnerID, audience, b.PublicKey, b.Instance)
 				p.OIDC, p.Statement = &control.OIDCProof{Token: o.Token}, wire.OIDCSigned(statement, o.Token)
@@ -164,6 +161,14 @@ type claimed struct {
 	Body   *wire.Claim
 }
 
+// readAWSProof returns nil for a request without a proof.
+func readAWSProof(p *wire.AWSIAMProof, audience string) *control.AWSProof {
+	if p == nil {
+		return nil
+	}
+	return &control.AWSProof{Audience: audience, Proof: awsiam.Proof{Host: p.Host, AccessKeyID: p.AccessKeyID, SessionToken: p.SessionToken, Date: p.Date, Signature: p.Signature}}
+}
+
 func answerClaim(k control.Claim, err error) (*claimed, error) {
 	if errors.Is(err, control.ErrNoWork) {
 		return &claimed{Status: http.StatusNoContent}, nil
@@ -177,7 +182,7 @@ func answerClaim(k control.Claim, err error) (*claimed, error) {
 func claimOf(k control.Claim) *wire.Claim {
 	return &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
 		Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
-		LaunchToken: k.LaunchToken, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size)}
+		LaunchToken: k.LaunchToken, Bindable: k.Bindable, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size)}
 }
 
 // sizeOf returns nil for a job that asks for no size.
@@ -205,7 +210,7 @@ func (s *server) warmRoutes(c *control.Control) {
 			steps, err := c.StartAhead(ctx, callerOf(ctx).session, control.AheadRequest{Job: fairlead.JobID(b.Job), Epoch: b.Epoch, First: b.First, Most: b.Most, Have: warmIDs(b.Have)})
 			out := wire.StartedAhead{WarmSteps: []wire.WarmStep{}}
 			for _, w := range steps {
-				out.WarmSteps = append(out.WarmSteps, wire.WarmStep{ID: string(w.ID), Token: w.Token, Role: string(w.Role), InstallID: string(w.Install),
+				out.WarmSteps = append(out.WarmSteps, wire.WarmStep{ID: string(w.ID), Token: w.Token, Bindable: w.Bindable, Role: string(w.Role), InstallID: string(w.Install),
 					Deployment: string(w.Deployment), ExpiresAt: w.Expires.UTC(), Size: sizeOf(w.Size)})
 			}
 			return answer(out, err)
@@ -236,17 +241,24 @@ func (s *server) warmRoutes(c *control.Control) {
 		})
 	type await struct {
 		WarmPath
+		requestHost
 		Body wire.AwaitRequest
 	}
 	register(s, op{Route: wire.AwaitJob, auth: warmToken, tag: "Steps", summary: "Wait for the job of a warm step; 204 when it has none yet",
 		none:     "No job was assigned while the request waited",
-		problems: codes{fairlead.CodeWarmStepOver, fairlead.CodeWarmTokenUsed, fairlead.CodeOtherJob}},
+		problems: codes{fairlead.CodeWarmStepOver, fairlead.CodeWarmTokenUsed, fairlead.CodeOtherJob, fairlead.CodeStepRoleUnproven, fairlead.CodeAWSIdentityUnavailable}},
 		func(ctx context.Context, in *await) (*claimed, error) {
 			h := callerOf(ctx).warm
 			if string(h.ID) != in.Warm {
 				return nil, otherWarmStep()
 			}
-			return answerClaim(c.AwaitJob(ctx, h, in.Body.StepID, time.Duration(in.Body.WaitSeconds)*time.Second))
+			proof := readAWSProof(in.Body.AWSIAM, s.audience(in.requestHost))
+			if proof != nil {
+				if err := c.ProveRole(ctx, h.Binding, wire.AwaitStatement(in.Warm, in.Body.StepID), proof); err != nil {
+					return nil, err
+				}
+			}
+			return answerClaim(c.AwaitJob(ctx, h, in.Body.StepID, proof != nil, time.Duration(in.Body.WaitSeconds)*time.Second))
 		})
 }
 
@@ -329,16 +341,21 @@ func renewLease(ctx context.Context, c *control.Control, h control.Holder, in wi
 		RenewSeconds: int(j.Terms.RenewEvery() / time.Second), LogEveryMS: int(every / time.Millisecond), LogCut: cut}, nil
 }
 
-func (s *server) stepRoutes(c *control.Control) {
+// startRoute registers the route that starts a job.
+func (s *server) startRoute(c *control.Control) {
 	type start struct {
 		JobPath
+		requestHost
 		Fields string `header:"Fairlead-Spec-Fields" maxLength:"200" doc:"The optional fields of a job spec that the step supports, separated by commas; a step refuses a spec with a field that it does not know"`
 		Body   wire.StartRequest
 	}
 	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
-		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeLaunchTokenUsed, fairlead.CodeJobState, fairlead.CodeJobAltered, fairlead.CodeStateStorageChanged})},
+		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeLaunchTokenUsed, fairlead.CodeStepRoleUnproven, fairlead.CodeAWSIdentityUnavailable, fairlead.CodeJobState, fairlead.CodeJobAltered, fairlead.CodeStateStorageChanged})},
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
+			if err := c.ProveRole(ctx, callerOf(ctx).launch.Binding, wire.StartStatement(string(h.Job), in.Body.StepID), readAWSProof(in.Body.AWSIAM, s.audience(in.requestHost))); err != nil {
+				return nil, err
+			}
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
 			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
 			if err == nil {
@@ -356,6 +373,10 @@ func (s *server) stepRoutes(c *control.Control) {
 			}
 			return answer(out, err)
 		})
+}
+
+func (s *server) stepRoutes(c *control.Control) {
+	s.startRoute(c)
 	register(s, op{Route: wire.RenewLogAccess, auth: leaseToken, tag: "Steps", summary: "Get new credentials for the attempt's log", status: http.StatusCreated,
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeNoLogAccess, fairlead.CodeLogAccessUnavailable})},
 		func(ctx context.Context, _ *JobPath) (*body[wire.LogAccess], error) {

@@ -61,22 +61,23 @@ type SessionAPI struct {
 
 // RunnerAPI is the environment of the function that serves the rest of the Runner API.
 type RunnerAPI struct {
-	URL            string `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash"`
-	Table          string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
-	LogTable       string `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
-	Blobs          string `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
-	QueuePrefix    string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
-	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
-	ArtifactPrefix string `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"prefix of the names of the apps' ECR repositories; the app's ID and the component's name follow"`
-	SealKey        string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
-	SigningKey     string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
-	TokensKey      string `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
-	CancelTable    string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
-	SessionRole    string `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
-	LogBurst       int    `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
-	LogPerHour     int    `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
-	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
-	Traces         string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
+	URL            string   `env:"FAIRLEAD_URL,notEmpty" doc:"public URL of the control plane, without a trailing slash"`
+	OtherURLs      []string `env:"FAIRLEAD_OTHER_URLS" doc:"other URLs, separated by commas, under which runners reach the control plane that were installed before it had a host name of its own"`
+	Table          string   `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	LogTable       string   `env:"FAIRLEAD_LOG_TABLE,notEmpty" doc:"name of the DynamoDB table from which logs are read"`
+	Blobs          string   `env:"FAIRLEAD_BLOBS,notEmpty" doc:"name of the S3 bucket for sealed states and plans"`
+	QueuePrefix    string   `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
+	LogGroupPrefix string   `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
+	ArtifactPrefix string   `env:"FAIRLEAD_ARTIFACT_PREFIX,notEmpty" doc:"prefix of the names of the apps' ECR repositories; the app's ID and the component's name follow"`
+	SealKey        string   `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
+	SigningKey     string   `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
+	TokensKey      string   `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
+	CancelTable    string   `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
+	SessionRole    string   `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
+	LogBurst       int      `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
+	LogPerHour     int      `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
+	LogLevel       string   `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces         string   `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
 // Direct is the environment of the function that gives the service of direct launch what

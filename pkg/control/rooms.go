@@ -15,9 +15,11 @@ import (
 // The types of the internal packages that callers of this package use.
 type (
 	Artifacts = kernel.Artifacts
+	Binding   = kernel.Binding
 	Deps      = kernel.Deps
 	Holder    = kernel.Holder
 	Intervals = kernel.Intervals
+	Launch    = kernel.Launch
 	User      = kernel.User
 
 	AWSProof           = runners.AWSProof

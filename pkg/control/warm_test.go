@@ -75,7 +75,7 @@ func (p *warmPlane) await(w control.WarmStep, step string) (control.Claim, error
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return p.AwaitJob(p.ctx, h, step, 0)
+	return p.AwaitJob(p.ctx, h, step, false, 0)
 }
 
 func roles(steps []control.WarmStep) string {

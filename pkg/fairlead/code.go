@@ -149,6 +149,7 @@ const (
 	CodeStateStorageChanges    Code = "state-storage-changes"
 	CodeStateTooLarge          Code = "state-too-large"
 	CodeStateUnknown           Code = "state-unknown"
+	CodeStepRoleUnproven       Code = "step-role-unproven"
 	CodeStoreUnavailable       Code = "store-unavailable"
 	CodeTableMissing           Code = "table-missing"
 	CodeTokenExists            Code = "token-exists"

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 )
 
 // Purpose is the use of a minted token. It is also the token's prefix, so that a leaked
@@ -45,6 +46,9 @@ type Claims struct {
 	Subject string
 	Epoch   int64     // of jobs and renewals; 0 otherwise
 	Expires time.Time // zero: only the table decides
+	// Role is the ARN of the AWS role that the caller must prove; "": none. Only launch tokens and warm tokens have one.
+	// Read sets it; an agent adds it to a minted token (see package bound).
+	Role string
 }
 
 // Minter makes and reads tokens with one secret key. Safe for concurrent use.
@@ -98,10 +102,21 @@ func (m *Minter) mac(body string) string {
 // every cause.
 func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims, error) {
 	i := strings.LastIndexByte(token, '.')
-	if i < 0 || !hmac.Equal([]byte(token[i+1:]), []byte(m.mac(token[:i]))) {
+	if i < 0 {
 		return Claims{}, Unauthenticated()
 	}
-	prefix, rest, ok := strings.Cut(token[:i], "_")
+	text, role, isBound := bound.Cut(token[:i])
+	mac := m.mac(text)
+	if isBound {
+		mac = bound.MAC(mac, role)
+	}
+	if !hmac.Equal([]byte(token[i+1:]), []byte(mac)) {
+		return Claims{}, Unauthenticated()
+	}
+	prefix, rest, ok := strings.Cut(text, "_")
+	if isBound && (role == "" || Purpose(prefix) != Launch && Purpose(prefix) != Warm) {
+		return Claims{}, Unauthenticated()
+	}
 	parts := strings.Split(rest, ".")
 	if !ok || len(parts) < 3 {
 		return Claims{}, Unauthenticated()
@@ -114,7 +129,7 @@ func (m *Minter) Read(token string, now time.Time, purposes ...Purpose) (Claims,
 	if err1 != nil || err2 != nil {
 		return Claims{}, Unauthenticated()
 	}
-	c := Claims{Purpose: Purpose(prefix), Subject: parts[0], Epoch: epoch}
+	c := Claims{Purpose: Purpose(prefix), Subject: parts[0], Epoch: epoch, Role: role}
 	if exp != 0 {
 		c.Expires = time.Unix(exp, 0)
 		if !now.Before(c.Expires) {

@@ -245,7 +245,7 @@ func (a *Agent) startWarm(ctx context.Context, w *warmStep) (executor.Handle, er
 	if err := a.executors.keep(w.ID, by); err != nil {
 		return nil, err
 	}
-	s, err := a.describe(by, w.ID, in, w.Token)
+	s, err := a.describe(by, w.ID, in, boundToken(w.Token, identity, w.Bindable))
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/attempt"
 )
@@ -50,4 +51,13 @@ func roleOf(s *config.RunnerStack, region string, role component.Role) (_ *attem
 		component.Provision: {s.RoleProvision, s.StepRoleProvision}, component.Deprovision: {s.RoleDeprovision, s.StepRoleDeprovision},
 	}[role]
 	return &attempt.Role{ExternalID: s.ExternalID, Region: region, Install: s.Install, ARN: of.arn}, of.step
+}
+
+// boundToken binds the token of a step to the identity of its task, because others in the customer's account may read the
+// settings of a task. identity is "" if the step has no task of its own. bindable is false for an older control plane.
+func boundToken(token, identity string, bindable bool) string {
+	if identity == "" || !bindable {
+		return token
+	}
+	return bound.Token(token, identity)
 }

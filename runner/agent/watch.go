@@ -209,7 +209,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		a.awaitBefore(ctx, attemptID)
 		in.Providers = a.cache.Usable(c.InstallID)
 	}
-	s, err := a.describe(by, attemptID, in, c.LaunchToken)
+	s, err := a.describe(by, attemptID, in, boundToken(c.LaunchToken, identity, c.Bindable))
 	if err != nil {
 		return nil, err
 	}

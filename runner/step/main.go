@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/attempt"
@@ -109,7 +110,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Env{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
-		TakeRole: awsrole.Take, ReadSecret: secretsource.Read, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
+		TakeRole: awsrole.Take, ProveRole: awsrole.Prove, ReadSecret: secretsource.Read, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
 // exitOf returns the step's exit code for err. If the disk is full, it is ExitDiskFull, so that the agent can report the
@@ -142,8 +143,8 @@ type Work interface {
 	Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error)
 }
 
-// Env is what a step gets from its process and machine. Every field but Version, TakeRole, ReadSecret, Secrets and
-// Confine is required.
+// Env is what a step gets from its process and machine. Every field but Version, TakeRole, ProveRole, ReadSecret,
+// Secrets and Confine is required.
 type Env struct {
 	Version   string
 	Plugins   Work
@@ -160,6 +161,9 @@ type Env struct {
 	// TakeRole assumes the AWS role of the job's operation, and passes each secret of the role's credentials to hide.
 	// TakeRole is required only if the job has a role.
 	TakeRole func(ctx context.Context, w awsrole.Wanted, folder string, hide func(secret string)) (*awsrole.Taken, error)
+	// ProveRole proves the AWS role of this process for a challenge. region is STS's; "": the process's region. ProveRole is
+	// required only if the launch token is bound to a role.
+	ProveRole func(ctx context.Context, region string, c awsiam.Challenge) (awsiam.Proof, error)
 	// ReadSecret returns the value of a customer's secret. region is for a reference without a region; "": the process's
 	// region. ReadSecret is required only if the customer gives secrets.
 	ReadSecret func(ctx context.Context, region string, from runnerspec.Reference) (string, error)

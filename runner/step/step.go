@@ -18,6 +18,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/logship"
@@ -74,7 +76,7 @@ func (a *execution) run(ctx context.Context, token string) int {
 		return attempt.ExitInternal
 	}
 	prompt, cancel := context.WithTimeout(ctx, promptAnswer) // a timer's clock is monotonic
-	started, err := a.start(ctx, c)
+	started, err := a.start(ctx, c, token)
 	late := prompt.Err() != nil
 	cancel()
 	if e, ok := errors.AsType[*client.Error](err); ok && client.Refused(err) && e.Details[wire.DetailJobEnded] == "true" {
@@ -126,11 +128,35 @@ const promptAnswer = 2 * time.Second
 
 // start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
 // gets the same answer. The step ID is in no file: with it and the launch token, a tool could get the lease of its job.
-func (a *execution) start(ctx context.Context, c *client.Client) (wire.Started, error) {
-	id := a.NewID()
+func (a *execution) start(ctx context.Context, c *client.Client, token string) (wire.Started, error) {
+	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion}}
 	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
-		return c.Start(ctx, string(a.in.Job), wire.StartRequest{StepID: id, Fields: []string{events.FieldVersion}})
+		var err error
+		if in.AWSIAM, err = a.proof(ctx, token, wire.StartStatement(string(a.in.Job), in.StepID)); err != nil { // each request has a new proof: STS refuses an old one
+			return wire.Started{}, err
+		}
+		return c.Start(ctx, string(a.in.Job), in)
 	})
+}
+
+// proof proves that this step has the role that its token is bound to. It returns nil if the token is bound to no role.
+func (a *execution) proof(ctx context.Context, token string, statement []byte) (*wire.AWSIAMProof, error) {
+	if bound.Role(token) == "" {
+		return nil, nil
+	}
+	audience, err := awsiam.Audience(a.in.URL)
+	if err != nil {
+		return nil, err
+	}
+	region := ""
+	if a.in.Role != nil {
+		region = a.in.Role.Region
+	}
+	p, err := a.ProveRole(ctx, region, awsiam.Challenge{Nonce: bound.Nonce(token), Audience: audience, Statement: statement})
+	if err != nil {
+		return nil, err
+	}
+	return &wire.AWSIAMProof{Host: p.Host, AccessKeyID: p.AccessKeyID, SessionToken: p.SessionToken, Date: p.Date, Signature: p.Signature}, nil
 }
 
 // confirm renews the lease before the tool starts. The lease counts from the control plane's receipt of the start

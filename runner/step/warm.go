@@ -64,9 +64,11 @@ func (a *execution) awaitJob(ctx context.Context, token string) (launch string, 
 	pauses := a.quick(0).Pauses()
 	id := a.NewID() // in no file, as in start
 	var marker *markerOfWarm
+	known := false // the control plane knows the id of this step
 	for {
 		sent := a.Now()
-		claim, err := a.awaitOnce(ctx, c, id)
+		claim, err := a.awaitOnce(ctx, c, token, id, !known)
+		known = known || err == nil || errors.Is(err, client.ErrNoWork)
 		switch {
 		case ctx.Err() != nil:
 			return "", context.Cause(ctx) // an assignment that came with the signal is lost: the agent reports the death
@@ -88,10 +90,17 @@ func (a *execution) awaitJob(ctx context.Context, token string) (launch string, 
 	}
 }
 
-func (a *execution) awaitOnce(ctx context.Context, c *client.Client, id string) (wire.Claim, error) {
+func (a *execution) awaitOnce(ctx context.Context, c *client.Client, token, id string, first bool) (wire.Claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, awaitFor+awaitSlack)
 	defer cancel()
-	return c.AwaitJob(ctx, a.in.Warm.ID, id, awaitFor)
+	var proof *wire.AWSIAMProof
+	if first {
+		var err error
+		if proof, err = a.proof(ctx, token, wire.AwaitStatement(a.in.Warm.ID, id)); err != nil {
+			return wire.Claim{}, err
+		}
+	}
+	return c.AwaitJob(ctx, a.in.Warm.ID, id, proof, awaitFor)
 }
 
 // markerOfWarm is the marker of a warm step. A step asks the control plane less often while it looks for the marker, because

@@ -20,12 +20,13 @@ import (
 // templates. A vendor publishes the app and creates an install for a customer's
 // account. The customer creates the runner's stack. Its runner proves its role, polls
 // its own queue, assumes the role of each operation and writes to the install's log
-// group. The test repeats the deployment with the typical faults of each service:
+// group. A thief on the account's event bus can use no launch token. The test repeats the deployment with the typical faults of each service:
 // nothing is lost, and no job runs twice.
 func TestAppDeploysThroughTheStacks(t *testing.T) {
 	skipIfShort(t)
 	w := deployWorld(t)
 	defer w.close()
+	stolen := w.listenOnEventBus()
 	w.cli("app", "apply", "examples/shop")
 	c, stop := w.install("acme")
 	d := w.deployInstall("acme")
@@ -65,6 +66,9 @@ func TestAppDeploysThroughTheStacks(t *testing.T) {
 			}()
 			w.deployInstall(install)
 		})
+	}
+	if stolen.Load() == 0 {
+		t.Error("no task had a token that a thief on the event bus tried to use")
 	}
 	w.eventually("the sweep's own queue has invoked it between two minutes of its schedule", func() bool { return w.functions["sweep"].fromQueue.Load() > 0 })
 }

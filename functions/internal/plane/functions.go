@@ -69,13 +69,13 @@ func SessionAPI(ctx context.Context, p Process[config.SessionAPI]) (any, error) 
 // RunnerAPI wires the function that serves the Runner API to agents with a session, and to steps.
 func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
-	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable,
+	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Attests: true,
 		Sessions: &awssession.Options{Role: c.SessionRole, QueuePrefix: c.QueuePrefix, LogGroupPrefix: c.LogGroupPrefix, ArtifactPrefix: c.ArtifactPrefix},
 		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey, LogBudget: joblog.BudgetOf(c.LogBurst, c.LogPerHour)}, p.Logger)
 	if err != nil {
 		return nil, err
 	}
-	o, err := API(plane, nil, c.URL)
+	o, err := API(plane, nil, c.URL, c.OtherURLs...)
 	if err != nil {
 		return nil, err
 	}

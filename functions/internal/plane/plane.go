@@ -59,7 +59,7 @@ type Resources struct {
 	Quotas                              fairlead.Quotas     // of each org, in the function that serves people
 	LogBudget                           joblog.Budget       // of each runner, in the function that takes logs and grants access to them
 	Makes                               bool                // create a queue at its first use: in the function that creates runners
-	Attests                             bool                // verify the AWS role or OIDC token of an agent: in the function that opens sessions
+	Attests                             bool                // verify the AWS role or OIDC token of an agent or of a step: in the functions that open sessions and start jobs
 	Sessions                            *awssession.Options // the runners' own access to queues, logs and artifacts; nil: no access
 	Publishing                          *awssession.Options // the access of publishers; nil: no one can publish
 }

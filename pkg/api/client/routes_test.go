@@ -142,7 +142,7 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		"POST /runner/v1/warm-steps/wrm_1/end":    func(c *client.Client) error { _, err := c.EndWarmStep(ctx, "wrm_1"); return err },
 		"POST /runner/v1/warm-steps/wrm_1/marker": func(c *client.Client) error { _, err := c.GetWarmMarker(ctx, "wrm_1"); return err },
 		"POST /runner/v1/warm-steps/wrm_1/job": func(c *client.Client) error {
-			_, err := c.AwaitJob(ctx, "wrm_1", "step-1234", 0)
+			_, err := c.AwaitJob(ctx, "wrm_1", "step-1234", nil, 0)
 			return err
 		},
 		"POST /runner/v1/jobs/job_1/release": func(c *client.Client) error { return c.Release(ctx, "job_1", 3) },

@@ -75,9 +75,10 @@ func (c *Client) EndWarmStep(ctx context.Context, warm string) (wire.Claim, erro
 }
 
 // AwaitJob waits for the job of a warm step for the duration wait, at most 20 s, and returns its claim with the launch
-// token, or ErrNoWork. The client's token must be the warm token.
-func (c *Client) AwaitJob(ctx context.Context, warm, step string, wait time.Duration) (wire.Claim, error) {
-	return c.claim(ctx, call{route: wire.AwaitJob, path: vars{"warm": warm}, in: wire.AwaitRequest{StepID: step, WaitSeconds: whole(wait)}})
+// token, or ErrNoWork. The client's token must be the warm token. The first request needs a proof if the token is bound to
+// an AWS role.
+func (c *Client) AwaitJob(ctx context.Context, warm, step string, proof *wire.AWSIAMProof, wait time.Duration) (wire.Claim, error) {
+	return c.claim(ctx, call{route: wire.AwaitJob, path: vars{"warm": warm}, in: wire.AwaitRequest{StepID: step, WaitSeconds: whole(wait), AWSIAM: proof}})
 }
 
 // ClaimJob claims the job that a wake-up named, or returns ErrNoWork if the job

@@ -255,6 +255,7 @@ type Claim struct {
 
 	Configuration string    `json:"configuration,omitempty" doc:"Revision of the runner's configuration; an agent with another one sends a heartbeat before it starts the job"`
 	LaunchToken   string    `json:"launch_token" doc:"Valid once, for this epoch. Empty for the agent if a warm step runs the job: only the warm step gets it"`
+	Bindable      bool      `json:"bindable,omitempty" doc:"The agent may bind the launch token to the AWS role of the step, which then proves the role when it starts; absent from an older control plane"`
 	WarmStep      string    `json:"warm_step,omitempty" doc:"The warm step that runs the job; absent if the agent must start a step"`
 	StartBefore   time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
 	GraceSeconds  int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
@@ -286,6 +287,7 @@ type StartedAhead struct {
 type WarmStep struct {
 	ID         string    `json:"id"`
 	Token      string    `json:"token" doc:"The step waits for its job with it. It gives no access to a job"`
+	Bindable   bool      `json:"bindable,omitempty" doc:"The agent may bind the token, and so the job's launch token, to the AWS role of the step"`
 	Role       string    `json:"role" doc:"The role of the job's operation: read-only, deploy, provision or deprovision"`
 	InstallID  string    `json:"install_id,omitempty" doc:"Whose jobs it can run; absent: of every install of the runner"`
 	Deployment string    `json:"deployment,omitempty" doc:"Whose jobs it can run; absent: of every deployment"`
@@ -314,8 +316,9 @@ type AdoptedSteps struct {
 // AwaitRequest waits for the job of a warm step. A repeated request with the same StepID
 // gets the same answer; another StepID is refused.
 type AwaitRequest struct {
-	StepID      string `json:"step_id" minLength:"8" maxLength:"64"`
-	WaitSeconds int    `json:"wait_seconds" minimum:"0" maximum:"20"`
+	StepID      string       `json:"step_id" minLength:"8" maxLength:"64"`
+	WaitSeconds int          `json:"wait_seconds" minimum:"0" maximum:"20"`
+	AWSIAM      *AWSIAMProof `json:"aws_iam,omitempty" doc:"Proof of the AWS role that the warm token is bound to, as for a start. Only the first request of a step needs it"`
 }
 
 // ReleaseRequest returns a claimed job to the queue. The agent must not have started a
@@ -352,11 +355,22 @@ type WholeLog struct {
 // StartRequest exchanges the launch token for the job's spec. A repeated request
 // with the same StepID gets the same answer; another StepID is refused.
 type StartRequest struct {
-	StepID string `json:"step_id" minLength:"8" maxLength:"64"`
+	StepID string       `json:"step_id" minLength:"8" maxLength:"64"`
+	AWSIAM *AWSIAMProof `json:"aws_iam,omitempty" doc:"Proof of the AWS role that the launch token is bound to. It signs the statement of a start, and the token's digest as nonce"`
 	// Fields are the optional fields of a job spec that the step knows. The client
 	// sends them in HeaderSpecFields. A control plane of an older release ignores this
 	// header.
 	Fields []string `json:"-"`
+}
+
+// AwaitStatement is the text that a step signs when it proves the role of its warm token.
+func AwaitStatement(warmStep, stepID string) []byte {
+	return []byte("fairlead-await-v1\n" + warmStep + "\n" + stepID + "\n")
+}
+
+// StartStatement is the text that a step signs when it proves the role of its launch token.
+func StartStatement(job, stepID string) []byte {
+	return []byte("fairlead-start-v1\n" + job + "\n" + stepID + "\n")
 }
 
 // Started holds the signed spec and the lease.

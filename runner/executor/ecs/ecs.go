@@ -4,9 +4,10 @@
 // plane. The agent only sees how the task ended.
 //
 // RunTask has no secret fields: a user who may describe the cluster's tasks can
-// read the launch token. The token is valid once, and only as long as its claim.
-// The step uses the token before it does anything else. Still, only the runner
-// should have the permission to describe the tasks of this cluster.
+// read the launch token, and so can a rule of the account's event bus. The token
+// is valid once, and only as long as its claim. In a customer's stack the agent
+// also binds it to the role of the task (see package bound). Elsewhere, only the
+// runner should have the permission to describe the tasks of this cluster.
 //
 // ECS deletes its record of a task about an hour after the task's end. The
 // driver stores the ARN of an attempt's task in the step's folder.

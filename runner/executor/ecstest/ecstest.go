@@ -63,6 +63,9 @@ type Cloud struct {
 	// Command returns the command that runs a container with these arguments and this environment,
 	// until its end. nil: the container is a process of the program. Set it before the first task.
 	Command func(args, env []string) *exec.Cmd
+	// Event gets the environment in the overrides of each task before its container starts, as a rule of the
+	// account's event bus does. It must not call the Cloud. Set it before the first task.
+	Event func(env []string)
 	// CPU gives the container of each task the CPU of its task. nil: the container may use this machine's.
 	// Set it before the first task.
 	CPU *Shares
@@ -285,10 +288,15 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	for _, r := range defined.secrets {
 		env = append(env, r.Name+"="+c.Secrets[r.ValueFrom])
 	}
+	var given []string
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
-		env = append(env, v["name"].(string)+"="+onDisk(v["value"].(string)))
+		given = append(given, v["name"].(string)+"="+onDisk(v["value"].(string)))
 	}
+	if c.Event != nil {
+		c.Event(given)
+	}
+	env = append(env, given...)
 	if c.Command != nil {
 		k.cmd = c.Command(args, env)
 	} else {

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,6 +22,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/sign"
 	"github.com/fairlead/fairlead/pkg/safefile"
 )
 
@@ -132,6 +135,21 @@ func Take(ctx context.Context, w Wanted, folder string, hide func(secret string)
 		return nil, fmt.Errorf("find the AWS role of this process: %w", err)
 	}
 	return TakeFrom(ctx, NewSource(cfg, w, time.Now, hide), folder)
+}
+
+// Prove proves the AWS role of this process for a challenge. It sends no request to STS: the control plane does. region is
+// STS's region; "": the process's region.
+func Prove(ctx context.Context, region string, c awsiam.Challenge) (awsiam.Proof, error) {
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return awsiam.Proof{}, fmt.Errorf("find the AWS role of this process: %w", err)
+	}
+	region = cmp.Or(region, cfg.Region)
+	e, ok := awsiam.EndpointOf(region, strings.EqualFold(os.Getenv("AWS_USE_FIPS_ENDPOINT"), "true"))
+	if !ok {
+		return awsiam.Proof{}, fmt.Errorf("STS has no regional endpoint in %q. Set AWS_REGION, and AWS_USE_FIPS_ENDPOINT only in regions that have one", region)
+	}
+	return sign.Proof(ctx, cfg.Credentials, e, c, time.Now())
 }
 
 // TakeFrom is Take with the given source.

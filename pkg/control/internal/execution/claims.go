@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/queue"
@@ -29,6 +30,7 @@ var ErrNoWork = errors.New("no work")
 type Claim struct {
 	Job
 	LaunchToken string              // "": the warm step gets it
+	Bindable    bool                // the agent may bind the launch token to an AWS role
 	WarmStep    fairlead.WarmStepID // the warm step that runs the job; "": none, the agent starts a step
 	// Configuration is the revision of the runner's configuration; "": it has none.
 	Configuration string
@@ -226,7 +228,7 @@ func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.J
 		return Claim{}, err
 	}
 	if out.WarmStep == "" {
-		out.LaunchToken = ex.launchToken(id, out.Lease.Epoch)
+		out.LaunchToken, out.Bindable = ex.launchToken(id, out.Lease.Epoch), ex.AWS != nil
 	}
 	return out, nil
 }
@@ -291,6 +293,49 @@ func (ex *Execution) ReportDeath(ctx context.Context, s runners.Session, id fair
 		}
 		return advanceDeployment(tx, r.V)
 	})
+}
+
+// ProveRole verifies that a step has the AWS role that its launch token or warm token is bound to. It verifies nothing for a
+// token that is bound to no role. statement is what the proof signs besides the token: it names the step, so that a proof
+// serves one step only. p is nil if the request has no proof. The error is of KindUnauthenticated, or of KindUnavailable if STS
+// cannot be reached.
+func (ex *Execution) ProveRole(ctx context.Context, b kernel.Binding, statement []byte, p *runners.AWSProof) error {
+	if b.Role == "" {
+		return nil
+	}
+	if p == nil || p.Audience == "" || ex.AWS == nil {
+		return unproven(b, nil)
+	}
+	role, err := ex.AWS.Verify(ctx, p.Proof, awsiam.Challenge{Nonce: b.Nonce, Audience: p.Audience, Statement: statement})
+	if err != nil {
+		return unproven(b, err)
+	}
+	now := ex.Now()
+	want, err := awsiam.ParseTrust(b.Role, "", now.Add(time.Minute))
+	if err == nil {
+		_, err = want.Match(role, now)
+	}
+	if err != nil {
+		return unproven(b, err)
+	}
+	return nil
+}
+
+// unproven refuses a request whose proof of the token's role is wrong for the reason why, or missing if why is nil. It
+// returns why unchanged if STS could not be asked.
+func unproven(b kernel.Binding, why error) error {
+	out := &fairlead.Error{Kind: fairlead.KindUnauthenticated, Code: fairlead.CodeStepRoleUnproven,
+		Message: fmt.Sprintf("the token is for a step with the role %s, and the request proves no role", b.Role),
+		Hint:    "If the image of the runner's steps is older than its agent, use the same release for both."}
+	if why == nil {
+		return out
+	}
+	e, ok := errors.AsType[*fairlead.Error](why)
+	if !ok || e.Kind == fairlead.KindUnavailable {
+		return why
+	}
+	out.Message, out.Details, out.Err = fmt.Sprintf("the token is for a step with the role %s: %s", b.Role, e.Message), e.Details, why
+	return out
 }
 
 // Started is the answer to a start of a job.

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -56,6 +57,7 @@ type WarmStep struct {
 	Install    fairlead.InstallID    // whose jobs it can run; "": of every install of the runner
 	Deployment fairlead.DeploymentID // whose jobs it can run; "": of every deployment
 	Expires    time.Time             // it gets no job after this time
+	Bindable   bool                  // the agent may bind the token to an AWS role
 }
 
 // StartAhead returns the warm steps that the session's agent must start, and records them. It counts the steps that
@@ -99,7 +101,7 @@ func (ex *Execution) StartAhead(ctx context.Context, s runners.Session, in Ahead
 			}
 			w.ID, w.Runner, w.Instance, w.Created, w.Expires = ids[len(out)], s.Runner, s.Instance, tx.Now, tx.Now.Add(WarmFor)
 			tx.PutWarmStep(store.Stored[store.WarmStep]{V: w})
-			out = append(out, WarmStep{ID: w.ID, Role: w.Role, Size: w.Size, Install: w.Install, Deployment: w.Deployment, Expires: w.Expires,
+			out = append(out, WarmStep{ID: w.ID, Role: w.Role, Size: w.Size, Install: w.Install, Deployment: w.Deployment, Expires: w.Expires, Bindable: ex.AWS != nil,
 				Token: ex.Minter.Mint(identity.Claims{Purpose: identity.Warm, Subject: string(w.Runner) + "/" + string(w.ID)})})
 		}
 		return nil
@@ -224,8 +226,9 @@ func (ex *Execution) WarmMarker(ctx context.Context, h WarmHolder) (identity.Acc
 
 // WarmHolder names the warm step that a warm token was issued to.
 type WarmHolder struct {
-	Runner fairlead.RunnerID
-	ID     fairlead.WarmStepID
+	Runner         fairlead.RunnerID
+	ID             fairlead.WarmStepID
+	kernel.Binding // also of the launch token that the warm token buys
 }
 
 // AuthenticateWarm returns the warm step that a warm token names. It does not check whether the warm step still waits:
@@ -236,7 +239,7 @@ func (ex *Execution) AuthenticateWarm(token string) (WarmHolder, error) {
 		return WarmHolder{}, err
 	}
 	runner, id, _ := strings.Cut(claims.Subject, "/")
-	return WarmHolder{fairlead.RunnerID(runner), fairlead.WarmStepID(id)}, nil
+	return WarmHolder{fairlead.RunnerID(runner), fairlead.WarmStepID(id), kernel.BindingOf(token)}, nil
 }
 
 // over returns the error for a warm step that gets no job any more.
@@ -248,15 +251,16 @@ func over(id fairlead.WarmStepID) error {
 // AwaitJob exchanges a warm token for the claim of the job that is assigned to the warm step, with its launch token.
 // It waits for an assignment for the duration wait at most, and then returns ErrNoWork. The same step may repeat the
 // request; another step is refused. If the warm step gets no job any more, the error has CodeWarmStepOver, and no
-// later claim can assign a job to it.
-func (ex *Execution) AwaitJob(ctx context.Context, h WarmHolder, step string, wait time.Duration) (Claim, error) {
+// later claim can assign a job to it. proven states that ProveRole verified the role of the token. Only the first request
+// of a step needs that: the later ones have its id, which no other step has.
+func (ex *Execution) AwaitJob(ctx context.Context, h WarmHolder, step string, proven bool, wait time.Duration) (Claim, error) {
 	if ex.Intervals.Prompt {
 		wait = 0
 	}
 	var w store.WarmStep
 	err := ex.Wait(ctx, string(h.ID), wait, func(ctx context.Context) (bool, error) {
 		var err error
-		w, err = ex.lookWarm(ctx, h, step)
+		w, err = ex.lookWarm(ctx, h, step, proven)
 		return w.Job != "" || w.Ended, err
 	})
 	switch {
@@ -274,12 +278,16 @@ func (ex *Execution) AwaitJob(ctx context.Context, h WarmHolder, step string, wa
 	if err != nil {
 		return Claim{}, err
 	}
-	return Claim{Job: JobOf(r.V), WarmStep: h.ID, LaunchToken: ex.launchToken(w.Job, w.Epoch)}, nil
+	launch := ex.launchToken(w.Job, w.Epoch)
+	if h.Role != "" {
+		launch = bound.Token(launch, h.Role)
+	}
+	return Claim{Job: JobOf(r.V), WarmStep: h.ID, LaunchToken: launch}, nil
 }
 
 // lookWarm reads a warm step. It records the step's first request. If the warm step can get no job any more, lookWarm
 // records its end, so that a claim at the same time cannot assign a job to it.
-func (ex *Execution) lookWarm(ctx context.Context, h WarmHolder, step string) (store.WarmStep, error) {
+func (ex *Execution) lookWarm(ctx context.Context, h WarmHolder, step string, proven bool) (store.WarmStep, error) {
 	var out store.WarmStep
 	err := ex.Transact(ctx, "look at warm step "+string(h.ID), func(tx *kernel.Tx) error {
 		r, err := ex.Store.WarmStep(ctx, h.Runner, h.ID)
@@ -294,6 +302,9 @@ func (ex *Execution) lookWarm(ctx context.Context, h WarmHolder, step string) (s
 				Message: fmt.Sprintf("the token of warm step %s was used by another step", h.ID)}
 		}
 		write := r.V.Step == ""
+		if write && h.Role != "" && !proven {
+			return unproven(h.Binding, nil)
+		}
 		r.V.Step = step
 		if r.V.Job == "" && !r.V.Ended {
 			useless, err := useless(tx, r.V)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -54,6 +55,30 @@ func (k *Kernel) AuthenticateJob(token string, id fairlead.JobID, purposes ...id
 			Message: "the token is for another job"}
 	}
 	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, nil
+}
+
+// Binding is the AWS role that a launch token or a warm token is bound to (see package bound).
+type Binding struct {
+	Role  string // ARN; "": none, and the token alone is enough
+	Nonce string // what the proof of the role signs as its nonce
+}
+
+// BindingOf returns the binding of a token that was read.
+func BindingOf(token string) Binding {
+	return Binding{Role: bound.Role(token), Nonce: bound.Nonce(token)}
+}
+
+// Launch is the right to start one epoch of a job. A launch token gives it.
+type Launch struct {
+	Holder
+	Binding
+}
+
+// AuthenticateLaunch is AuthenticateJob for a launch token. It does not verify that the caller has the token's role:
+// ProveRole does.
+func (k *Kernel) AuthenticateLaunch(token string, id fairlead.JobID) (Launch, error) {
+	h, err := k.AuthenticateJob(token, id, identity.Launch)
+	return Launch{h, BindingOf(token)}, err
 }
 
 // JobError converts errors of package job to errors with a kind.

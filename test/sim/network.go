@@ -276,11 +276,6 @@ type site struct {
 
 type siteKey struct{}
 
-func at(ctx context.Context) string {
-	s, _ := ctx.Value(siteKey{}).(site)
-	return s.name
-}
-
 // serve handles a request in a goroutine of the server and returns the answer. It returns nil
 // if ctx or the server ends first, or if the request does not arrive completely.
 func (s *server) serve(ctx context.Context, in arrival) *answer {

@@ -55,7 +55,7 @@ func mistakes() []mistake {
 
 		// Claims and steps.
 		{name: "a reported death does not advance its deployment", edit: edit{"pkg/control/internal/execution/claims.go",
-			"		return advanceDeployment(tx, r.V)\n	})\n}\n\n// Started", "		return nil\n	})\n}\n\n// Started"},
+			"		return advanceDeployment(tx, r.V)\n	})\n}\n\n// ProveRole", "		return nil\n	})\n}\n\n// ProveRole"},
 			within: 20, finds: []string{"deployments-end"}},
 		{name: "a claimed job is claimed again", edit: edit{"pkg/control/internal/execution/claims.go",
 			"r.V.State != job.Queued || r.V.Runner", "r.V.State != job.Queued && r.V.State != job.Claimed || r.V.Runner"},

@@ -155,7 +155,7 @@ func mistakes() []mistake {
 		{name: "a deployment is written without its version", edit: edit{"pkg/store/typed.go",
 			"put(t, deploymentKey(id), r, list", "put(t, deploymentKey(id), Stored[Deployment]{V: r.V, Version: anyVersion}, list"},
 			also:   []edit{},
-			within: 80, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
+			within: 150, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
 
 		// The agent.
 		{name: "processes of a dead step are not killed", edit: edit{"runner/agent/watch.go",
@@ -166,7 +166,7 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"nothing-is-left"}},
 		{name: "a stored death report is not sent after a restart", edit: edit{"runner/agent/reattach.go",
 			"return func() { a.reportDeath(agentCtx, attemptID, epoch, d) }\n	}\n	in, inErr", "return func() { a.log.Info(\"reported before\", \"epoch\", d.Epoch) }\n	}\n	in, inErr"},
-			within: 20, finds: []string{"nothing-is-left"}},
+			within: 40, finds: []string{"nothing-is-left"}},
 		{name: "steps of the previous agent are not watched", edit: edit{"runner/agent/reattach.go",
 			"		a.running.Go(a.recoverStep(agentCtx, e.Name(), epoch))\n", "		a.log.Info(\"a step of the agent before\", \"epoch\", epoch)\n"},
 			within: 20, finds: []string{"nothing-is-left"}},

@@ -82,6 +82,43 @@ func TestPiecesAreCompressedAndExpire(t *testing.T) {
 	}
 }
 
+// An append reads the stream and the end of its chain at once. Of an old stream, whose epoch was followed by others, it reads
+// the end of the chain on its own.
+func TestAppendCostsOneReadUnit(t *testing.T) {
+	cfg := config(tables.Endpoint(t))
+	table := "logs-" + rand.Text()
+	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {
+		t.Fatal(err)
+	}
+	sum := &dynamotest.Consumed{}
+	cfg.APIOptions = append(cfg.APIOptions, func(s *middleware.Stack) error { return sum.Attach(s) })
+	l, err := dynamo.New(cfg, dynamo.Options{Table: table, Poll: time.Second, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for epoch, most := range map[int64]float64{1: 1, 2: 2} {
+		s := joblog.Stream{Job: fmt.Sprint("job_", epoch), Epoch: epoch}
+		for e := range epoch {
+			if err := l.Open(t.Context(), joblog.Stream{Job: s.Job, Epoch: e + 1}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Append(t.Context(), joblog.Stream{Job: s.Job, Epoch: e + 1}, 0, []byte("first\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sum.Reset()
+		if _, err := l.Append(t.Context(), s, 6, []byte("second\n")); err != nil {
+			t.Fatal(err)
+		}
+		if got := sum.Units().Read; got == 0 || got > most {
+			t.Errorf("an append to epoch %d read %v units, want %v", epoch, got, most)
+		}
+		if c, err := l.Read(t.Context(), s, 0, 100); err != nil || string(c.Data) != "first\nsecond\n" {
+			t.Errorf("epoch %d has %q, %v", epoch, c.Data, err)
+		}
+	}
+}
+
 func pieces(ctx context.Context, t *testing.T, c *dynamodb.Client, table string) []map[string]types.AttributeValue {
 	t.Helper()
 	from, to := &types.AttributeValueMemberS{Value: "c#"}, &types.AttributeValueMemberS{Value: "c$"}

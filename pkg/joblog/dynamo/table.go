@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -39,6 +40,7 @@ const (
 	partitionKey = "pk"
 	sortKey      = "sk"
 	fenceSort    = "fence"
+	piecesFrom   = "c#" // the sort keys of all pieces begin so
 )
 
 // AttrExpires is the attribute with a piece's time to live, in seconds since 1970.
@@ -59,7 +61,16 @@ func number(n int64) types.AttributeValue {
 }
 func boolean(b bool) types.AttributeValue  { return &types.AttributeValueMemberBOOL{Value: b} }
 func streamSort(epoch int64) string        { return fmt.Sprintf("s#%019d", epoch) }
-func pieceSort(id string, at int64) string { return fmt.Sprintf("c#%s#%010d", id, at) }
+func piecesOf(id string) string            { return piecesFrom + id + "#" }
+func pieceSort(id string, at int64) string { return fmt.Sprintf("%s%010d", piecesOf(id), at) }
+
+// sortOf returns the item's sort key.
+func sortOf(it item) string {
+	if sk, ok := it[sortKey].(*types.AttributeValueMemberS); ok {
+		return sk.Value
+	}
+	return ""
+}
 
 func (l *Index) key(job, sort string) item {
 	return item{partitionKey: text(l.options.Prefix + job), sortKey: text(sort)}
@@ -258,11 +269,27 @@ func (l *Index) fence(ctx context.Context, job string) (int64, error) {
 	return integer(out.Item, "epoch")
 }
 
-// stream returns the stream, or joblog.ErrNotFound.
+// stream returns the stream, or joblog.ErrNotFound. One query reads the item of the stream and the two items before it: the
+// fence, and the last piece, unless the job has other streams. DynamoDB bills them as one read unit, if they have at most 4 KB
+// together.
 func (l *Index) stream(ctx context.Context, s joblog.Stream) (stream, error) {
-	st, err := l.item(ctx, s, true)
+	var last []item
+	err := l.query(ctx, s.Job, piecesFrom, streamSort(s.Epoch), 3, func(it item) (bool, error) {
+		last = append(last, it)
+		return len(last) < 3, nil
+	})
 	if err != nil {
 		return stream{}, err
+	}
+	if len(last) == 0 || sortOf(last[0]) != streamSort(s.Epoch) {
+		return stream{}, joblog.ErrNotFound
+	}
+	st, err := readStream(s.Job, last[0])
+	if err != nil || st.closed() {
+		return st, err
+	}
+	if end := last[len(last)-1]; strings.HasPrefix(sortOf(end), piecesOf(st.id)) {
+		return st, st.endsAt(end)
 	}
 	return l.measured(ctx, st)
 }
@@ -286,13 +313,18 @@ func (l *Index) measured(ctx context.Context, st stream) (stream, error) {
 	if st.closed() {
 		return st, nil
 	}
-	err := l.query(ctx, st.info.Stream.Job, pieceSort(st.id, 0), pieceSort(st.id, joblog.MaxStream), true, func(it item) (bool, error) {
-		next, errNext := integer(it, "next")
-		sum, errSum := integer(it, "crc")
-		st.info.Size, st.info.CRC32 = next, uint32(sum)
-		return false, errors.Join(errNext, errSum)
+	err := l.query(ctx, st.info.Stream.Job, pieceSort(st.id, 0), pieceSort(st.id, joblog.MaxStream), 1, func(it item) (bool, error) {
+		return false, st.endsAt(it)
 	})
 	return st, err
+}
+
+// endsAt sets size and checksum of the open stream to those after its last piece.
+func (st *stream) endsAt(piece item) error {
+	next, errNext := integer(piece, "next")
+	sum, errSum := integer(piece, "crc")
+	st.info.Size, st.info.CRC32 = next, uint32(sum)
+	return errors.Join(errNext, errSum)
 }
 
 func readStream(job string, it item) (stream, error) {
@@ -326,16 +358,16 @@ func integer(it item, name string) (int64, error) {
 	return strconv.ParseInt(n.Value, 10, 64)
 }
 
-// query calls each for the items of the job's partition whose sort keys are between from and
-// to, inclusive. It stops when each returns false or an error.
-func (l *Index) query(ctx context.Context, job, from, to string, backward bool, each func(item) (bool, error)) error {
+// query calls each for the items of the job's partition whose sort keys are between from and to, inclusive: for all of them,
+// or with last > 0 for the last ones, from the end. It stops when each returns false or an error.
+func (l *Index) query(ctx context.Context, job, from, to string, last int32, each func(item) (bool, error)) error {
 	in := &dynamodb.QueryInput{
-		TableName: &l.options.Table, ConsistentRead: aws.Bool(true), ScanIndexForward: aws.Bool(!backward),
+		TableName: &l.options.Table, ConsistentRead: aws.Bool(true), ScanIndexForward: aws.Bool(last == 0),
 		KeyConditionExpression:    aws.String("pk = :job AND sk BETWEEN :from AND :to"),
 		ExpressionAttributeValues: item{":job": text(l.options.Prefix + job), ":from": text(from), ":to": text(to)},
 	}
-	if backward {
-		in.Limit = aws.Int32(1)
+	if last > 0 {
+		in.Limit = &last
 	}
 	for pages := dynamodb.NewQueryPaginator(l.client, in); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
@@ -373,12 +405,12 @@ func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte
 		return offset+int64(len(data)) < end, nil
 	}
 	// The piece that contains the byte at offset may begin before offset.
-	err := l.query(ctx, job, pieceSort(st.id, 0), pieceSort(st.id, offset), true, func(it item) (bool, error) {
+	err := l.query(ctx, job, pieceSort(st.id, 0), pieceSort(st.id, offset), 1, func(it item) (bool, error) {
 		_, err := add(it)
 		return false, err
 	})
 	if at := offset + int64(len(data)); err == nil && at < end {
-		err = l.query(ctx, job, pieceSort(st.id, at), pieceSort(st.id, end-1), false, add)
+		err = l.query(ctx, job, pieceSort(st.id, at), pieceSort(st.id, end-1), 0, add)
 	}
 	if err == nil && int64(len(data)) != end-offset {
 		err = errGap
@@ -390,7 +422,7 @@ var errGap = errors.New("the stored pieces have a gap")
 
 // streams returns a job's streams in the order of their epochs.
 func (l *Index) streams(ctx context.Context, job string) (all []stream, err error) {
-	err = l.query(ctx, job, streamSort(0), "s$", false, func(it item) (bool, error) { // $ sorts after #
+	err = l.query(ctx, job, streamSort(0), "s$", 0, func(it item) (bool, error) { // $ sorts after #
 		st, err := readStream(job, it)
 		all = append(all, st)
 		return true, err
@@ -433,12 +465,12 @@ func (l *Index) remove(ctx context.Context, job string, streams []stream) error 
 // true.
 func (l *Index) removePieces(ctx context.Context, job string, of func(id string) bool) error {
 	var batch []types.WriteRequest
-	err := l.query(ctx, job, "c#", "c$", false, func(it item) (bool, error) {
-		sk, ok := it[sortKey].(*types.AttributeValueMemberS)
-		if !ok || !of(sk.Value[len("c#"):len(sk.Value)-len("#0000000000")]) {
+	err := l.query(ctx, job, piecesFrom, "c$", 0, func(it item) (bool, error) {
+		sk := sortOf(it)
+		if !of(sk[len(piecesFrom) : len(sk)-len("#0000000000")]) {
 			return true, nil
 		}
-		batch = append(batch, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: l.key(job, sk.Value)}})
+		batch = append(batch, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: l.key(job, sk)}})
 		if len(batch) < maxBatch {
 			return true, nil
 		}

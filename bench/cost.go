@@ -102,8 +102,12 @@ type demand struct {
 // typical returns the demand of the printed tables: each install has a deployment of four
 // components each working day, with a log of a megabyte for each job.
 func typical(installs int) demand {
-	return demand{installs: installs, jobs: 200, minutes: 2, warmSeconds: warmSeconds(2 * time.Minute), hoursPerMonth: monthHours}
+	seconds, _ := warmWaits(typicalJob)
+	return demand{installs: installs, jobs: 200, minutes: typicalJob.Minutes(), warmSeconds: seconds, hoursPerMonth: monthHours}
 }
+
+// typicalJob is how long a typical job runs.
+const typicalJob = 2 * time.Minute
 
 // taken is the measured usage.
 type taken struct {

@@ -179,31 +179,36 @@ const (
 // busyShare is the time in which an agent has jobs, for each minute of a job.
 func busyShare() float64 { return float64(len(together)) / jobsOfShop }
 
-// warmSeconds returns for how many seconds steps wait for each job, if jobs last so long. After each claim the agent starts a step for
-// each job that follows; a step waits for five minutes at most.
-func warmSeconds(job time.Duration) float64 {
-	left, sum := jobsOfShop, time.Duration(0)
-	ends := []time.Duration{} // of the steps that wait, oldest first
-	for i, n := range together {
-		now := time.Duration(i) * job
-		ends = slices.DeleteFunc(ends, func(end time.Duration) bool { return end <= now })
-		ends = ends[min(n, len(ends)):] // these get the jobs
-		for left -= n; len(ends) < left; {
-			ends = append(ends, now+warmFor)
+// warmWaits returns for how many seconds steps wait for each job, and how often they look for their markers meanwhile, if jobs last
+// so long. After each claim the agent starts a step for each job that follows; a step waits for five minutes at most. It looks each
+// second, and after a minute every two.
+func warmWaits(job time.Duration) (seconds, looks float64) {
+	left := jobsOfShop
+	ages := []time.Duration{} // of the steps that wait, oldest first
+	for _, n := range together {
+		ages = slices.DeleteFunc(ages, func(age time.Duration) bool { return age >= warmFor })
+		ages = ages[min(n, len(ages)):] // these get the jobs
+		for left -= n; len(ages) < left; {
+			ages = append(ages, 0)
 		}
-		for _, end := range ends {
-			sum += min(end-now, job)
+		for i, age := range ages {
+			end := min(age+job, warmFor)
+			eager := max(0, min(end, time.Minute)-age)
+			seconds += (end - age).Seconds()
+			looks += eager.Seconds() + (end-age-eager).Seconds()/2
+			ages[i] = age + job
 		}
 	}
-	return sum.Seconds() / jobsOfShop
+	return seconds / jobsOfShop, looks / jobsOfShop
 }
 
-// warmSecond returns the usage of a second in which a step waits for its job: it looks for its marker with half a read unit, and asks
-// once a minute.
+// warmSecond returns the usage of a second in which a step waits for its job, on average in a typical deployment: it looks for its
+// marker with half a read unit, and asks once a minute.
 func (s stacks) warmSecond() (usage, error) {
 	u, err := of(s.Deployed, warmRoute)
 	u = usage{}.plus(1./60, u)
-	u.Reads += 0.5
+	seconds, looks := warmWaits(typicalJob)
+	u.Reads += 0.5 * looks / seconds
 	return u, err
 }
 

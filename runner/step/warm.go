@@ -28,6 +28,10 @@ const (
 	// awaitPause is the pause after an empty answer that came early: a control plane that pays for each second of a
 	// request does not let it wait. The job waits for this long at most.
 	awaitPause = time.Second
+	// awaitPatient replaces awaitPause between two looks for the marker when a step has waited for longer than patientAfter:
+	// then jobs of its deployment take minutes, so a second more is little. Where jobs are short, no step waits so long.
+	awaitPatient = 2 * time.Second
+	patientAfter = time.Minute
 	// awaitWithMarker is the pause of a step that looks for its marker meanwhile. A marker can be lost, and a step whose
 	// deployment has ended gets none.
 	awaitWithMarker = time.Minute
@@ -107,6 +111,7 @@ func (a *execution) awaitOnce(ctx context.Context, c *client.Client, token, id s
 // a look costs a thirtieth of a request.
 type markerOfWarm struct {
 	found  func(context.Context) (bool, error) // nil: the step has no marker
+	since  time.Time                           // when the step began to look
 	errors int                                 // in succession
 }
 
@@ -121,13 +126,17 @@ func (a *execution) findMarker(ctx context.Context, c *client.Client) *markerOfW
 	}
 	w := &cancelwatch.Marker{Place: cancelmark.Place(m.Marker), Region: m.Region, HTTP: &http.Client{Transport: a.Transport}, Now: a.Now,
 		Credentials: credentials.StaticCredentialsProvider{Value: aws.Credentials{AccessKeyID: m.AccessKeyID, SecretAccessKey: m.SecretAccessKey, SessionToken: m.SessionToken}}}
-	return &markerOfWarm{found: w.Found}
+	return &markerOfWarm{found: w.Found, since: a.Now()}
 }
 
 // await returns when it is time to ask the control plane.
 func (m *markerOfWarm) await(ctx context.Context, a *execution) {
 	for asked := a.Now(); ; {
-		_ = retry.Sleep(ctx, awaitPause)
+		pause := awaitPause
+		if m.found != nil && a.Now().Sub(m.since) >= patientAfter {
+			pause = awaitPatient
+		}
+		_ = retry.Sleep(ctx, pause)
 		if m.found == nil || ctx.Err() != nil || a.Now().Sub(asked) >= awaitWithMarker {
 			return
 		}

@@ -255,7 +255,7 @@ func (f Figure) goal() (goal, bool, error) {
 
 // missed are figures that do not reach their goals, and the values that they may have nevertheless. A figure that reaches its goal
 // must leave the list. docs/vendor/cost-and-scale.md says why.
-var missed = map[string]float64{"aws_jobs_dollars": 0.16}
+var missed = map[string]float64{}
 
 // checkGoals returns an error for each of the figures that does not meet its goal.
 func (r *report) checkGoals(names ...string) error {

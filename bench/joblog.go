@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-
-	"github.com/fairlead/fairlead/pkg/control"
 )
 
 // loggedJob is what BenchmarkJobLog counts: the log of 1 MB of one job, from the step's pieces to the archive.
@@ -51,8 +49,8 @@ func logUsage(b *bench, counted stacks, out *taken) error {
 		return fmt.Errorf("%s: %w", loggedFile, err)
 	}
 	out.Log = l.usage(counted.piece())
-	b.note("a log of %d bytes in %d pieces, one in %s: %.0f write units and %.0f read units of the log table, %d bytes in it",
-		l.Bytes, l.Pieces, control.Metered().LogEvery, l.Writes, l.Reads, l.Packed)
+	b.note("a log of %d bytes in %d pieces: %.0f write units and %.0f read units of the log table, %d bytes in it",
+		l.Bytes, l.Pieces, l.Writes, l.Reads, l.Packed)
 	return nil
 }
 

@@ -330,15 +330,17 @@ func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfigu
 	return &wire.AgentConfiguration{Revision: in.Revision, Runner: in.Runner}
 }
 
+func milliseconds(d time.Duration) int { return int(d / time.Millisecond) }
+
 // renewLease renews the holder's lease. It looks for a reader of the log after the renewal's wait.
 func renewLease(ctx context.Context, c *control.Control, h control.Holder, in wire.JobHeartbeat) (wire.Lease, error) {
 	j, err := c.RenewLease(ctx, h, time.Duration(in.NoOutputSeconds)*time.Second, time.Duration(in.WaitSeconds)*time.Second)
 	if err != nil {
 		return wire.Lease{}, err
 	}
-	every, cut := c.LogEvery(ctx, h)
+	log := c.LogTerms(ctx, h)
 	return wire.Lease{Cancel: j.State == job.Canceling, CancelReason: string(j.Stop), ExpiresAt: j.Lease.Expires.UTC(),
-		RenewSeconds: int(j.Terms.RenewEvery() / time.Second), LogEveryMS: int(every / time.Millisecond), LogCut: cut}, nil
+		RenewSeconds: int(j.Terms.RenewEvery() / time.Second), LogEveryMS: milliseconds(log.Every), LogBulkMS: milliseconds(log.Bulk), LogCut: log.Cut}, nil
 }
 
 // startRoute registers the route that starts a job.
@@ -359,8 +361,8 @@ func (s *server) startRoute(c *control.Control) {
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
 			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
 			if err == nil {
-				every, _ := c.LogEvery(ctx, h)
-				out.LogEveryMS = int(every / time.Millisecond)
+				log := c.LogTerms(ctx, h)
+				out.LogEveryMS, out.LogBulkMS = milliseconds(log.Every), milliseconds(log.Bulk)
 				// An error must not keep the job from starting: without direct
 				// access, the step writes its log through the API.
 				access, aerr := c.AttemptAccess(ctx, h)

@@ -282,16 +282,16 @@ func TestPromptRenewalDoesNotWait(t *testing.T) {
 	}
 }
 
-// On a platform that bills requests, a step sends its log every two seconds, and twice a
-// second while a reader follows the log.
+// On a platform that bills requests, a step sends its log every two seconds, a log that grows fast every
+// five, and twice a second while a reader follows the log.
 func TestFollowedLogIsSentMoreOften(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		intervals      control.Intervals
-		alone, watched time.Duration
+		alone, watched control.LogTerms
 	}{
-		{"default intervals: the step's own pace", control.Intervals{}, 0, 0},
-		{"metered intervals: faster for a follower", control.Metered(), 2 * time.Second, 500 * time.Millisecond},
+		{"default intervals: the step's own pace", control.Intervals{}, control.LogTerms{}, control.LogTerms{}},
+		{"metered intervals: faster for a follower", control.Metered(), control.LogTerms{Every: 2 * time.Second, Bulk: 5 * time.Second}, control.LogTerms{Every: 500 * time.Millisecond}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -299,8 +299,8 @@ func TestFollowedLogIsSentMoreOften(t *testing.T) {
 				p.Intervals = tt.intervals
 				p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
 				_, h := p.begin()
-				if got, cut := p.LogEvery(p.ctx, h); got != tt.alone || cut {
-					t.Errorf("without a reader a step sends its log every %s, want %s", got, tt.alone)
+				if got := p.LogTerms(p.ctx, h); got != tt.alone {
+					t.Errorf("without a reader a step sends its log on the terms %+v, want %+v", got, tt.alone)
 				}
 				read := make(chan error, 1)
 				go func() {
@@ -308,8 +308,8 @@ func TestFollowedLogIsSentMoreOften(t *testing.T) {
 					read <- err
 				}()
 				synctest.Wait()
-				if got, cut := p.LogEvery(p.ctx, h); got != tt.watched || cut {
-					t.Errorf("with a reader a step sends its log every %s, want %s", got, tt.watched)
+				if got := p.LogTerms(p.ctx, h); got != tt.watched {
+					t.Errorf("with a reader a step sends its log on the terms %+v, want %+v", got, tt.watched)
 				}
 				if err := <-read; err != nil {
 					t.Error(err)

@@ -62,7 +62,7 @@ func TestLogOfANoisyRunnerIsCut(t *testing.T) {
 		if granted(h) {
 			t.Error("a runner without a budget gets access to its log")
 		}
-		if _, cut := p.LogEvery(p.ctx, h); !cut {
+		if !p.LogTerms(p.ctx, h).Cut {
 			t.Error("the answer to a renewal does not report the cut")
 		}
 		k, err := p.ReadLog(p.ctx, org, j.ID, h.Epoch, size, 0)

@@ -81,6 +81,7 @@ type (
 	Deployment       = execution.Deployment
 	DeploymentFilter = execution.DeploymentFilter
 	Job              = execution.Job
+	LogTerms         = execution.LogTerms
 	NewDeployment    = execution.NewDeployment
 	Plan             = execution.Plan
 	Report           = execution.Report

@@ -34,9 +34,10 @@ type lease struct {
 	expired  func()              // the lease ran out without an answer; called each time when this happens
 	renewed  func(late bool)     // the lease was renewed; late: more than two renewal periods after the last. May be nil
 
-	// logTerms gets, after each renewal, the control plane's interval between two pieces of the log (0: the default), and
+	// logTerms gets, after each renewal, the control plane's intervals between two pieces of the log, of any size and of more than 8
+	// KiB (0: the default), and
 	// whether it accepts no more of the log. May be nil.
-	logTerms func(every time.Duration, cut bool)
+	logTerms func(every, bulk time.Duration, cut bool)
 	// hint makes keep renew the lease at once instead of at the end of the pause; nil: none does.
 	hint <-chan struct{}
 
@@ -103,7 +104,7 @@ func (l *lease) keep(ctx context.Context) {
 		}
 		last = asked
 		if l.logTerms != nil {
-			l.logTerms(time.Duration(answer.LogEveryMS)*time.Millisecond, answer.LogCut)
+			l.logTerms(time.Duration(answer.LogEveryMS)*time.Millisecond, time.Duration(answer.LogBulkMS)*time.Millisecond, answer.LogCut)
 		}
 		if answer.RenewSeconds > 0 {
 			l.renew = time.Duration(answer.RenewSeconds) * time.Second

@@ -61,7 +61,7 @@ func (s *leaseServer) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, broken()
 		}
 	}
-	b, err := json.Marshal(wire.Lease{ExpiresAt: at, RenewSeconds: int(s.ttl / 3 / time.Second), LogEveryMS: 500, LogCut: true})
+	b, err := json.Marshal(wire.Lease{ExpiresAt: at, RenewSeconds: int(s.ttl / 3 / time.Second), LogEveryMS: 500, LogBulkMS: 5000, LogCut: true})
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: req}, err
 }
 
@@ -106,8 +106,10 @@ func TestShortOutageInterruptsNoApply(t *testing.T) {
 				var pace []time.Duration
 				l := &lease{client: c, job: "job_1", renew: ttl / 3, log: slog.New(slog.DiscardHandler),
 					canceled: func(string) { t.Error("canceled") }, lost: func() { t.Error("lost") }, expired: func() { expired.Store(true) },
-					logTerms: func(every time.Duration, cut bool) {
-						pace = append(pace, every)
+					logTerms: func(every, bulk time.Duration, cut bool) {
+						if pace = append(pace, every); bulk != 5*time.Second {
+							t.Errorf("many bytes of the log wait for %s, want 5 s", bulk)
+						}
 						if cut {
 							cuts++
 						}

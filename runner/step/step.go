@@ -217,7 +217,8 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	defer stopShipping()
 	credentials := a.newLogCredentials(c, started.Log, secrets.Add)
 	transport := a.newLogTransport(shipCtx, c, started.Log, credentials)
-	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), transport.append, logship.Options{Every: time.Duration(started.LogEveryMS) * time.Millisecond})
+	ship, err := logship.New(shipCtx, a.dir.Path(attempt.LogFile), transport.append, logship.Options{
+		Every: time.Duration(started.LogEveryMS) * time.Millisecond, Bulk: time.Duration(started.LogBulkMS) * time.Millisecond})
 	if err != nil {
 		a.Log.Error("cannot create the file of the job's log", "err", err)
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonInternal), DiskFull: workspace.DiskFull(err),
@@ -233,8 +234,8 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	}
 	lost := make(chan struct{}) // closed when another attempt owns the lease
 	l := a.newLease(leaseClient, started, output, stopJob)
-	l.logTerms = func(every time.Duration, cut bool) {
-		if ship.SetEvery(every); cut {
+	l.logTerms = func(every, bulk time.Duration, cut bool) {
+		if ship.SetEvery(every, bulk); cut {
 			ship.Stop()
 		}
 	}

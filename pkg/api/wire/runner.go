@@ -380,6 +380,7 @@ type Started struct {
 	StateToken   string          `json:"state_token,omitempty" doc:"The password with which the tool reads, locks and writes its state. It is valid for nothing else; absent from an older control plane, which accepts only the lease token"`
 	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
 	LogEveryMS   int             `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
+	LogBulkMS    int             `json:"log_bulk_ms,omitempty" minimum:"0" doc:"How long the step may keep more than 8 KiB of its log before it sends them; absent: as log_every_ms"`
 	MaxBody      int64           `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. The step sends a larger body in parts; absent: it accepts every body"`
 	Log          *LogAccess      `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
 	Cancel       *CancelMarker   `json:"cancel,omitempty" doc:"Where the step looks for a cancelation between two renewals; absent if the answer to a renewal waits for one"`
@@ -414,6 +415,7 @@ type Lease struct {
 	ExpiresAt    time.Time `json:"expires_at"`
 	RenewSeconds int       `json:"renew_seconds"`
 	LogEveryMS   int       `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them, from now on: shorter while a reader follows the log; absent: the step's default"`
+	LogBulkMS    int       `json:"log_bulk_ms,omitempty" minimum:"0" doc:"How long the step may keep more than 8 KiB of its log before it sends them, from now on; absent: as log_every_ms"`
 	LogCut       bool      `json:"log_cut,omitempty" doc:"The runner has used up its budget of log bytes: the step sends no more of its log, and the job goes on"`
 }
 

@@ -7,40 +7,51 @@ import (
 	"io"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/fairlead/fairlead/pkg/joblog"
 )
 
-// The attributes with the bytes of a piece: as they are, or in the format DEFLATE (RFC 1951). DynamoDB bills a write by
-// the kilobyte, and the output of a tool shrinks to a fifth or less.
+// The attributes with the bytes of a piece: as they are, in the format zstd (RFC 8878), or in the format DEFLATE (RFC 1951),
+// which earlier versions wrote. DynamoDB bills a write by the kilobyte, and the output of a tool shrinks to a fifth or less.
 const (
 	attrRaw      = "data"
+	attrZstd     = "zstd"
 	attrDeflated = "flate"
 )
 
+// codec packs and unpacks the bytes of pieces. Safe for concurrent use.
+type codec struct {
+	packer   *zstd.Encoder
+	unpacker *zstd.Decoder
+}
+
+// newCodec returns a codec. A stronger level takes ten times the time, and pieces cost as many write units.
+func newCodec() (codec, error) {
+	// The log has a checksum of its own. Pieces are at most joblog.MaxAppend long and mostly below 64 KiB.
+	p, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(64<<10))
+	if err != nil {
+		return codec{}, err
+	}
+	u, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(joblog.MaxAppend))
+	return codec{p, u}, err
+}
+
 // setBytes sets the bytes of a piece's item, in the form that is shorter. A piece without bytes gets no attribute.
-func setBytes(it item, data []byte) {
+func (c codec) setBytes(it item, data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	var b bytes.Buffer
-	z, err := flate.NewWriter(&b, flate.BestCompression)
-	if err == nil {
-		_, err = z.Write(data)
-	}
-	if err == nil {
-		err = z.Close()
-	}
-	if err != nil || b.Len() >= len(data) { // a bytes.Buffer returns no error, so the data does not shrink
-		it[attrRaw] = &types.AttributeValueMemberB{Value: data}
+	if packed := c.packer.EncodeAll(data, nil); len(packed) < len(data) {
+		it[attrZstd] = &types.AttributeValueMemberB{Value: packed}
 		return
 	}
-	it[attrDeflated] = &types.AttributeValueMemberB{Value: b.Bytes()}
+	it[attrRaw] = &types.AttributeValueMemberB{Value: data}
 }
 
 // bytesSize returns the number of bytes that the item stores for its piece.
 func bytesSize(it item) int {
-	for _, name := range []string{attrRaw, attrDeflated} {
+	for _, name := range []string{attrRaw, attrZstd} {
 		if b, ok := it[name].(*types.AttributeValueMemberB); ok {
 			return len(b.Value)
 		}
@@ -49,15 +60,17 @@ func bytesSize(it item) int {
 }
 
 // bytesOf returns the bytes of a piece's item.
-func bytesOf(it item) ([]byte, error) {
+func (c codec) bytesOf(it item) ([]byte, error) {
 	if b, ok := it[attrRaw].(*types.AttributeValueMemberB); ok {
 		return b.Value, nil
 	}
-	b, ok := it[attrDeflated].(*types.AttributeValueMemberB)
-	if !ok {
-		return nil, nil
+	var data []byte
+	var err error
+	if b, ok := it[attrZstd].(*types.AttributeValueMemberB); ok {
+		data, err = c.unpacker.DecodeAll(b.Value, nil)
+	} else if b, ok := it[attrDeflated].(*types.AttributeValueMemberB); ok {
+		data, err = io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(b.Value)), joblog.MaxAppend+1))
 	}
-	data, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(b.Value)), joblog.MaxAppend+1))
 	if err != nil {
 		return nil, fmt.Errorf("unpack a piece of a log: %w", err)
 	}

@@ -49,6 +49,7 @@ type Index struct {
 	client  *dynamodb.Client
 	options Options
 	board   wake.Board
+	codec   codec
 }
 
 var _ joblog.Mover = (*Index)(nil)
@@ -67,7 +68,11 @@ func New(cfg aws.Config, o Options) (*Index, error) {
 	}
 	o.Keep = cmp.Or(o.Keep, defaultKeep)
 	o.MaxStream = cmp.Or(o.MaxStream, joblog.MaxStream)
-	return &Index{client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), options: o}, nil
+	c, err := newCodec()
+	if err != nil {
+		return nil, fmt.Errorf("prepare the compression of logs: %w", err)
+	}
+	return &Index{client: dynamodb.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)), options: o, codec: c}, nil
 }
 
 // Open implements joblog.Log.

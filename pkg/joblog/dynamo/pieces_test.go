@@ -56,7 +56,7 @@ func TestPiecesAreCompressedAndExpire(t *testing.T) {
 	if len(stored) != 1 {
 		t.Fatalf("%d pieces, want 1", len(stored))
 	}
-	packed, ok := stored[0]["flate"].(*types.AttributeValueMemberB)
+	packed, ok := stored[0]["zstd"].(*types.AttributeValueMemberB)
 	if !ok || len(packed.Value) > len(data)/4 {
 		t.Errorf("the piece of %d bytes has the attributes %v, want it compressed to a quarter", len(data), stored[0])
 	}

@@ -126,7 +126,7 @@ func (l *Index) piece(st stream, data []byte) item {
 	it["next"] = number(st.info.Size + int64(len(data)))
 	it["crc"] = number(int64(checksum(st.info.CRC32, data)))
 	it[AttrExpires] = number(l.options.Now().Add(l.options.Keep).Unix())
-	setBytes(it, data)
+	l.codec.setBytes(it, data)
 	return it
 }
 
@@ -393,7 +393,7 @@ func (l *Index) bytes(ctx context.Context, st stream, offset, end int64) ([]byte
 		if err != nil {
 			return false, err
 		}
-		piece, err := bytesOf(it)
+		piece, err := l.codec.bytesOf(it)
 		if err != nil {
 			return false, err
 		}

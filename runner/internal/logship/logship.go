@@ -32,6 +32,7 @@ const (
 	// ends.
 	soon         = 20 * time.Millisecond
 	defaultBatch = 64 << 10
+	bulk         = 8 << 10 // a piece of this size waits for Options.Bulk: it is of a log that grows fast
 	maxAppend    = 1 << 20 // bytes of one append: the control plane's limit
 )
 
@@ -62,6 +63,7 @@ func Answered(err error) error {
 type Options struct {
 	Max   int64         // largest size of the log in bytes; 0: 48 MiB
 	Every time.Duration // longest time that a byte waits before it is sent; 0: 100 ms
+	Bulk  time.Duration // the same for more than 8 KiB; 0, or less than Every: Every
 	Batch int           // number of bytes that are sent without waiting; 0: 64 KiB
 }
 
@@ -77,6 +79,7 @@ type Shipper struct {
 
 	mu        sync.Mutex
 	every     time.Duration // longest time that a byte waits
+	bulkEvery time.Duration // the same in a piece of more than 8 KiB
 	written   int64
 	truncated bool
 	acked     int64 // end of the control plane's log
@@ -103,7 +106,7 @@ func New(ctx context.Context, path string, append Append, o Options) (*Shipper, 
 		return nil, fmt.Errorf("open log spool: %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	s := &Shipper{append: append, opt: o, file: f, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{}), stop: stop, every: cmp.Or(o.Every, defaultEvery)}
+	s := &Shipper{append: append, opt: o, file: f, wake: make(chan struct{}, 1), done: make(chan struct{}), closed: make(chan struct{}), stop: stop, every: cmp.Or(o.Every, defaultEvery), bulkEvery: o.Bulk}
 	go s.run(ctx)
 	return s, nil
 }
@@ -133,11 +136,12 @@ func (s *Shipper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// SetEvery changes the longest time that a byte waits before it is sent; 0: 100 ms. It also applies to bytes that are waiting.
-func (s *Shipper) SetEvery(every time.Duration) {
+// SetEvery changes the longest times that bytes wait before they are sent: in a piece of any size (0: 100 ms), and in one of more than
+// 8 KiB. It also applies to bytes that are waiting.
+func (s *Shipper) SetEvery(every, bulk time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.every = cmp.Or(every, defaultEvery)
+	s.every, s.bulkEvery = cmp.Or(every, defaultEvery), bulk
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -160,6 +164,16 @@ func (s *Shipper) interval() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.every
+}
+
+// longer returns how much longer than the interval the bytes may wait, because there are many.
+func (s *Shipper) longer() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.written-s.acked <= bulk {
+		return 0
+	}
+	return s.bulkEvery - s.every
 }
 
 // Written returns the size of the log in the file, and whether some bytes were dropped.
@@ -281,15 +295,21 @@ func (s *Shipper) run(ctx context.Context) {
 		}
 		every := s.interval()
 		timer.Reset(wait(every))
+		waited := false // for the interval; now for that of many bytes
 	collect:
 		for s.pending() < int64(s.opt.Batch) {
 			if now := s.interval(); now != every {
-				every = now
+				every, waited = now, false
 				timer.Reset(wait(every))
 			}
 			select {
 			case <-timer.C:
-				break collect
+				longer := s.longer()
+				if waited || longer <= 0 {
+					break collect
+				}
+				waited = true
+				timer.Reset(longer)
 			case <-s.wake:
 			case <-s.closed:
 				return

@@ -107,6 +107,47 @@ func TestLineIsSentBeforeClose(t *testing.T) {
 	}
 }
 
+// A log that grows fast costs less in larger pieces. The few bytes of a slow log do not wait for them, and a follower's interval
+// applies to both.
+func TestFastLogIsSentInLargerPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		s := open(t, r, logship.Options{Every: 2 * time.Second, Bulk: 5 * time.Second})
+		// sent writes n bytes after a piece was sent, and returns when they are sent after that.
+		last := time.Now()
+		sent := func(n int) time.Duration {
+			write(t, s, strings.Repeat("x", n))
+			<-r.got
+			took := time.Since(last)
+			last = time.Now()
+			return took
+		}
+		sent(1) // the first byte after a pause hardly waits
+		for consequence, tt := range map[string]struct {
+			bytes int
+			want  time.Duration
+		}{
+			"a slow log waits no longer": {8 << 10, 2 * time.Second},
+			"a fast log waits":           {8<<10 + 1, 5 * time.Second},
+			"a full piece does not wait": {64 << 10, 0},
+		} {
+			if got := sent(tt.bytes); got != tt.want {
+				t.Errorf("%s: %d bytes are sent after %s, want %s", consequence, tt.bytes, got, tt.want)
+			}
+		}
+		write(t, s, strings.Repeat("x", 10<<10))
+		time.Sleep(3 * time.Second)
+		s.SetEvery(500*time.Millisecond, 0) // a reader follows
+		<-r.got
+		if got := time.Since(last); got > 3*time.Second+20*time.Millisecond {
+			t.Errorf("with a follower the bytes that wait are sent after %s", got)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // On AWS each append is a write that is billed, so a step waits 2 s for more output. But it keeps
 // no more than 64 KiB back.
 func TestPieceOf64KiBIsSentAtOnce(t *testing.T) {
@@ -326,12 +367,12 @@ func TestShorterIntervalSendsWaitingBytes(t *testing.T) {
 		}
 		began = write("third\n")
 		synctest.Wait()
-		s.SetEvery(500 * time.Millisecond)
+		s.SetEvery(500*time.Millisecond, 0)
 		<-r.got
 		if took := time.Since(began); took != 500*time.Millisecond {
 			t.Errorf("after a follower came, the line was sent after %s, want 500 ms", took)
 		}
-		s.SetEvery(2 * time.Second)
+		s.SetEvery(2*time.Second, 0)
 		began = write("fourth\n")
 		<-r.got
 		if took := time.Since(began); took != 2*time.Second {

@@ -46,19 +46,26 @@ func (ex *Execution) RenewLease(ctx context.Context, h kernel.Holder, noOutput, 
 	return out, err
 }
 
-// LogEvery returns how long the holder's step may keep bytes of its log before it sends
-// them; 0: the step's default. It also reports whether the log was cut, so that the step
-// sends no more of it. If LogEvery cannot find out whether a reader follows the
+// LogTerms are the terms on which a step sends its log.
+type LogTerms struct {
+	Every time.Duration // how long the step may keep bytes; 0: the step's default
+	Bulk  time.Duration // the same for a piece of more than 8 KiB; 0: Every
+	Cut   bool          // the step sends no more of the log
+}
+
+// LogTerms returns the terms of the holder's step. If LogTerms cannot find out whether a reader follows the
 // log, it assumes that no reader does, because a renewal must not fail for that.
-func (ex *Execution) LogEvery(ctx context.Context, h kernel.Holder) (every time.Duration, cut bool) {
+func (ex *Execution) LogTerms(ctx context.Context, h kernel.Holder) LogTerms {
+	alone := LogTerms{Every: ex.Intervals.LogEvery, Bulk: ex.Intervals.LogBulk}
 	if ex.Intervals.LogFollowed <= 0 {
-		return ex.Intervals.LogEvery, false
+		return alone
 	}
 	followed, err := ex.Log.Followed(ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch})
 	if err == nil && followed {
-		return ex.Intervals.LogFollowed, false
+		return LogTerms{Every: ex.Intervals.LogFollowed}
 	}
-	return ex.Intervals.LogEvery, errors.Is(err, joblog.ErrCut)
+	alone.Cut = errors.Is(err, joblog.ErrCut)
+	return alone
 }
 
 // AppendLog stores data at an offset of the attempt's log.

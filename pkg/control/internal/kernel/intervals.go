@@ -34,6 +34,9 @@ type Intervals struct {
 	// LogEvery is how long a step may keep bytes of its log before it sends them; 0: the
 	// step's default, 100 ms. A piece of 64 KiB is sent at once.
 	LogEvery time.Duration
+	// LogBulk is how long a step may keep a piece of more than 8 KiB while no reader follows the
+	// log; 0: LogEvery. Such a log grows fast, and its larger pieces cost less.
+	LogBulk time.Duration
 	// LogFollowed replaces LogEvery while a reader follows the log; 0: LogEvery. A step
 	// gets the new interval with the answer to its next renewal.
 	LogFollowed time.Duration
@@ -56,7 +59,7 @@ type Intervals struct {
 // its record in the table's stream.
 func Metered() Intervals {
 	return Intervals{Heartbeat: 18 * time.Second, IdleHeartbeat: 10 * time.Minute, Prompt: true, Watch: 10 * time.Minute, Letters: 24 * time.Hour,
-		LogEvery: 2 * time.Second, LogFollowed: 500 * time.Millisecond}
+		LogEvery: 2 * time.Second, LogBulk: 5 * time.Second, LogFollowed: 500 * time.Millisecond}
 }
 
 // HeartbeatEvery returns the time between two heartbeats of an agent that has jobs.

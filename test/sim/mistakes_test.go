@@ -137,7 +137,7 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"installs-heal"}},
 		{name: "an attempt may release the lock of another one", edit: edit{"pkg/control/internal/state/state.go",
 			"		if l.Job != h.Job || l.Epoch != h.Epoch || (lockID != \"\" && lockID != l.ID) {\n			return locked(component, *l)\n		}\n		head.V.Lock = nil", "		head.V.Lock = nil"},
-			within: 270, finds: []string{"states-have-one-writer"}},
+			within: 600, finds: []string{"states-have-one-writer"}},
 		{name: "a state is removed before the next one is committed", edit: edit{"pkg/control/internal/state/state.go",
 			"		tx.PutState(head)\n		return nil\n	})\n	if err != nil {\n		return err // keep the blob", "		tx.PutState(head)\n		st.DropBlobs(ctx, head.V.History)\n		return nil\n	})\n	if err != nil {\n		return err // keep the blob"},
 			within: 20, finds: []string{"states-are-kept", "states-are-readable"}},

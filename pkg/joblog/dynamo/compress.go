@@ -64,6 +64,11 @@ func (c codec) bytesOf(it item) ([]byte, error) {
 	if b, ok := it[attrRaw].(*types.AttributeValueMemberB); ok {
 		return b.Value, nil
 	}
+	for name, value := range it { // a piece at the end of a chain has no bytes
+		if _, ok := value.(*types.AttributeValueMemberB); ok && name != attrZstd && name != attrDeflated {
+			return nil, fmt.Errorf("a later version stored a piece of a log in the form %q, which this version cannot read", name)
+		}
+	}
 	var data []byte
 	var err error
 	if b, ok := it[attrZstd].(*types.AttributeValueMemberB); ok {

@@ -34,6 +34,20 @@ func TestPiecesOfEarlierVersionsAreRead(t *testing.T) {
 	}
 }
 
+// A function of this version may read a piece that a later one stored. It must not take the piece as lost.
+func TestPieceOfALaterFormIsAnError(t *testing.T) {
+	c, err := newCodec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.bytesOf(item{"brotli": &types.AttributeValueMemberB{Value: []byte("x")}}); err == nil || !strings.Contains(err.Error(), "later version") {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := c.bytesOf(item{"next": number(0)}); err != nil || len(got) > 0 {
+		t.Errorf("a piece at the end of a chain is %q, %v", got, err)
+	}
+}
+
 func TestPieceUnpacksToALimit(t *testing.T) {
 	c, err := newCodec()
 	if err != nil {

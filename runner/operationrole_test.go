@@ -47,11 +47,14 @@ func inStack(t testing.TB, endpoint string) []string {
 		"AWS_EC2_METADATA_DISABLED=true", "AWS_ENDPOINT_URL_STS="+endpoint)
 }
 
+// stackRoles begins the ARNs of the roles of stackVariables.
+const stackRoles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"
+
 // stackVariables returns the variables that the template of a customer's stack sets. step is the name of the roles of steps that
 // have a task of their own, without the operation; "": steps are processes.
 func stackVariables(t testing.TB, trusted, step string) (env []string) {
 	t.Helper()
-	const roles = "arn:aws:iam::" + plane.Account + ":role/fairlead/ins_1/"
+	const roles = stackRoles
 	stack := config.RunnerStack{Install: "ins_1", ExternalID: plane.ExternalID, TrustedKeys: trusted, StackID: "arn:aws:cloudformation:eu-central-1:" + plane.Account + ":stack/fairlead/1", StackVersion: "1",
 		StateBucket: "b", StateKey: "k", Images: "i", Artifacts: "a", Boundary: "p",
 		RoleProvision: roles + "provision", RoleDeploy: roles + "deploy", RoleDeprovision: roles + "deprovision", RoleReadOnly: roles + "read-only"}

@@ -38,6 +38,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/dockerd"
@@ -177,6 +178,11 @@ func (w *theft) record(path string, body []byte, tokens map[string][]string) {
 	for field, all := range tokens {
 		for _, token := range all {
 			w.exists(kinds[field], token)
+			if kinds[field] == launchToken || kinds[field] == warmToken {
+				for _, role := range []string{"provision", "deploy", "deprovision", "read-only"} {
+					w.exists(kinds[field], bound.Token(token, stackRoles+"step-"+role)) // as a task gets it
+				}
+			}
 		}
 	}
 	if strings.HasPrefix(path, wire.StartAhead.Path+"/") && strings.HasSuffix(path, "/job") {

@@ -76,7 +76,7 @@ func mistakes() []mistake {
 			within: 130, finds: []string{"short-logs-say-so"}},
 		{name: "the lease is not checked when a log grows or a plan is stored", edit: edit{"pkg/control/internal/kernel/lease.go",
 			"	return r, h.Fenced(r.V.Job)\n", "	return r, nil\n"},
-			within: 1300, finds: []string{"stale-epochs-are-refused"}},
+			within: 1300, finds: []string{"stale-epochs-are-refused", "nothing-is-left"}},
 		{name: "the late report of a lost job is acknowledged", edit: edit{"pkg/control/internal/execution/steps.go",
 			"		return k == job.Stopped\n	}\n	return false", "		return k == job.Stopped\n	}\n	return j.State == job.Lost"},
 			within: 60, finds: []string{"stale-epochs-are-refused"}},

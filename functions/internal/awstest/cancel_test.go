@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamotypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
@@ -71,6 +72,9 @@ func TestCancellationTravelsByItsMarker(t *testing.T) {
 		}
 		key := map[string]dynamotypes.AttributeValue{}
 		for name, value := range in.Key {
+			if strings.Contains(value.S, fairlead.PrefixWarmStep+"_") {
+				return none // the marker of a step that waits for its job
+			}
 			key[name] = &dynamotypes.AttributeValueMemberS{Value: value.S}
 		}
 		out, err := direct.GetItem(r.Context(), &dynamodb.GetItemInput{TableName: aws.String(table), Key: key})

@@ -77,6 +77,8 @@ func (l Locked) Folder(platform string) string { return path.Join(l.Address, l.V
 // Unpack compares the archive in a file with the hashes of the lock file while it unpacks the archive into the folder to, which
 // appears as a whole, and replaces an earlier one. Only the lock file is trusted, because others can write to the mirror. The error
 // is ErrOtherContent if no hash matches; then the folder to is as before. The archive is inflated once: that takes most of the time.
+// If only the hash of the archive is locked, the folder to is as before, too: Terraform refuses an unpacked provider then, and `init`
+// unpacks the archive.
 func (l Locked) Unpack(file, to string) error {
 	z, err := zip.OpenReader(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,6 +104,7 @@ func (l Locked) Unpack(file, to string) error {
 		if zh, err := hashArchive(file); err != nil || !slices.Contains(l.Hashes, zh) {
 			return errors.Join(err, ErrOtherContent)
 		}
+		return nil
 	}
 	if err := errors.Join(workspace.RemoveTree(to), os.Rename(staging, to)); err != nil {
 		return fmt.Errorf("unpack the archive: %w", err)

@@ -111,20 +111,22 @@ func TestOnlyLockedArchivesAreUnpacked(t *testing.T) {
 	link := archive(t, program, member{"link", "/etc/passwd", fs.ModeSymlink | 0o777})
 	twice := archive(t, program, program)
 	for name, tt := range map[string]struct {
-		file   string
-		hashes []string
-		want   error
+		file     string
+		hashes   []string
+		want     error
+		unpacked bool
 	}{
-		"the content is locked":     {good, []string{"h1:AAAA", h1}, nil},
-		"the archive is locked":     {good, []string{zh(good)}, nil},
-		"nothing is locked":         {good, nil, providers.ErrOtherContent},
-		"another content is locked": {archive(t, program), []string{h1, zh(good)}, providers.ErrOtherContent},
-		"it is damaged":             {half, []string{h1}, providers.ErrOtherContent},
-		"it is absent":              {filepath.Join(t.TempDir(), "no.zip"), []string{h1}, fs.ErrNotExist},
-		"a file would be outside":   {outside, []string{zh(outside)}, providers.ErrOtherContent},
-		"it has a symlink":          {link, []string{zh(link)}, providers.ErrOtherContent},
-		"it has a file twice":       {twice, []string{zh(twice)}, providers.ErrOtherContent},
-		"it is not an archive":      {os.Args[0], []string{h1}, providers.ErrOtherContent},
+		"the content is locked": {good, []string{"h1:AAAA", h1}, nil, true},
+		// Terraform refuses a package in its cache whose content is not locked: it unpacks the archive itself.
+		"only the archive is locked": {good, []string{zh(good)}, nil, false},
+		"nothing is locked":          {good, nil, providers.ErrOtherContent, false},
+		"another content is locked":  {archive(t, program), []string{h1, zh(good)}, providers.ErrOtherContent, false},
+		"it is damaged":              {half, []string{h1}, providers.ErrOtherContent, false},
+		"it is absent":               {filepath.Join(t.TempDir(), "no.zip"), []string{h1}, fs.ErrNotExist, false},
+		"a file would be outside":    {outside, []string{zh(outside)}, providers.ErrOtherContent, false},
+		"it has a symlink":           {link, []string{zh(link)}, providers.ErrOtherContent, false},
+		"it has a file twice":        {twice, []string{zh(twice)}, providers.ErrOtherContent, false},
+		"it is not an archive":       {os.Args[0], []string{h1}, providers.ErrOtherContent, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
@@ -137,13 +139,13 @@ func TestOnlyLockedArchivesAreUnpacked(t *testing.T) {
 				t.Errorf("error %v, want %v", err, tt.want)
 			}
 			_, err := os.Stat(earlier)
-			if kept := err == nil; kept != (tt.want != nil) {
+			if kept := err == nil; kept == tt.unpacked {
 				t.Errorf("the earlier package is kept: %t", kept)
 			}
 			if left, err := os.ReadDir(filepath.Dir(to)); err != nil || len(left) != 1 {
 				t.Errorf("beside the package are %v, %v", left, err)
 			}
-			if tt.want != nil {
+			if !tt.unpacked {
 				return
 			}
 			if got, err := dirhash.HashDir(to, "", dirhash.Hash1); err != nil || got != h1 {

@@ -325,6 +325,18 @@ func (w *world) staleness(req *http.Request) (by holder, stale string) {
 	return by, ""
 }
 
+// locks reports whether the attempt holds the lock of a state.
+func (w *world) locks(by holder) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, head := range w.heads {
+		if l := head.Lock; l != nil && l.Job == by.job && l.Epoch == by.epoch {
+			return true
+		}
+	}
+	return false
+}
+
 // answered checks the answer to a request.
 func (w *world) answered(req *http.Request, out *answer, here site) {
 	if out.status >= 400 && out.status < 500 && strings.HasSuffix(req.URL.Path, "/finish") {
@@ -333,22 +345,22 @@ func (w *world) answered(req *http.Request, out *answer, here site) {
 	if out.status < 300 {
 		w.acknowledged(req, out, here)
 		if here.stale != "" {
-			w.staleAnswered(req, here.stale)
+			w.staleAnswered(req, here)
 		}
 	}
 }
 
 // staleAnswered checks a stale request that was not refused.
-func (w *world) staleAnswered(req *http.Request, stale string) {
+func (w *world) staleAnswered(req *http.Request, here site) {
 	switch path := req.URL.Path; {
 	case strings.Contains(path, "/state/") && req.Method != http.MethodGet && req.Method != http.MethodPut:
 		return // an attempt that holds the state lock may save the state and release the lock, even after it lost its lease
-	case strings.Contains(path, "/parts/") && req.Method == http.MethodPut:
-		return // an attempt that holds the state lock may store parts of the state; they change nothing until a checked request names them
+	case strings.Contains(path, "/parts/") && req.Method == http.MethodPut && here.locks:
+		return // parts of a state: the attempt may save it. They change nothing until a checked request names them
 	case strings.HasSuffix(path, "/log"):
 		return // bytes that are stored already are acknowledged; simLog.Append checks new bytes
 	}
-	w.violate("stale-epochs-are-refused", "%s succeeded, although %s", route(req), stale)
+	w.violate("stale-epochs-are-refused", "%s succeeded, although %s", route(req), here.stale)
 }
 
 // fenced is called when a request makes a change that only an attempt with the current lease may

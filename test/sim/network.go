@@ -270,6 +270,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 type site struct {
 	name  string
 	stale string // why the control plane must refuse the request; "": it may accept the request
+	locks bool   // by holds the lock of a state when the request arrives
 	sweep bool   // a sweep makes the call
 	by    holder // the attempt that sends the request, or whose death the request reports; zero: no attempt
 }
@@ -283,7 +284,7 @@ func (s *server) serve(ctx context.Context, in arrival) *answer {
 	if by.job == "" {
 		by = reportedDead(in.req, in.body)
 	}
-	here := site{name: in.place, stale: stale, by: by}
+	here := site{name: in.place, stale: stale, by: by, locks: s.p.w.locks(by)}
 	connection, hangUp := context.WithCancel(context.WithValue(s.p.ctx, siteKey{}, here))
 	defer hangUp() // net/http also cancels the context when the client closes the connection
 	req := in.req.Clone(connection)

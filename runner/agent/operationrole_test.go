@@ -5,6 +5,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 )
 
 func TestEveryOperationHasItsRole(t *testing.T) {
@@ -41,5 +42,23 @@ func TestEveryOperationHasItsRole(t *testing.T) {
 	}
 	if r, _, err := operationRole(nil, "", wire.Claim{Plugin: "terraform", Operation: "apply"}); r != nil || err != nil {
 		t.Errorf("a runner without a stack got role %+v and error %v, want neither", r, err)
+	}
+}
+
+func TestTokenOfATaskIsBound(t *testing.T) {
+	const token, role = "fll_job_1.1.0.c2lnbmF0dXJl", "arn:aws:iam::111122223333:role/step"
+	for consequence, tt := range map[string]struct {
+		identity string
+		bindable bool
+		want     string
+	}{
+		"a task with a role gets a bound token":        {role, true, role},
+		"an older control plane cannot read one":       {role, false, ""},
+		"a step without a role of its own proves none": {"", true, ""},
+	} {
+		got := boundToken(token, tt.identity, tt.bindable)
+		if bound.Role(got) != tt.want || (tt.want == "") != (got == token) {
+			t.Errorf("%s: %q", consequence, got)
+		}
 	}
 }

@@ -44,10 +44,13 @@ func (p *tool) Run(context.Context, plugin.Spec, plugin.Env) (plugin.Result, err
 	return plugin.Result{}, nil
 }
 
+// testKey returns the key that signs specs.
+func testKey() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)) }
+
 // signedSpec returns a spec for startable's job, and the key of its signature.
 func signedSpec(t *testing.T) (ed25519.PrivateKey, []byte) {
 	t.Helper()
-	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	key := testKey()
 	envelope, err := events.NewSigner(key).Sign(t.Context(), events.JobSpec{Runner: "run_1", Job: "job_1", Epoch: 1, Plugin: "tool", Operation: "apply",
 		IssuedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour)})
 	if err != nil {

@@ -131,8 +131,9 @@ const promptAnswer = 2 * time.Second
 func (a *execution) start(ctx context.Context, c *client.Client, token string) (wire.Started, error) {
 	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion}}
 	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
+		// Each try has a new proof, because STS refuses an old one. The client's own repetitions take seconds.
 		var err error
-		if in.AWSIAM, err = a.proof(ctx, token, wire.StartStatement(string(a.in.Job), in.StepID)); err != nil { // each request has a new proof: STS refuses an old one
+		if in.AWSIAM, err = a.proof(ctx, token, wire.StartStatement(string(a.in.Job), in.StepID)); err != nil {
 			return wire.Started{}, err
 		}
 		return c.Start(ctx, string(a.in.Job), in)

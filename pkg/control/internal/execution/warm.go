@@ -239,7 +239,7 @@ func (ex *Execution) AuthenticateWarm(token string) (WarmHolder, error) {
 		return WarmHolder{}, err
 	}
 	runner, id, _ := strings.Cut(claims.Subject, "/")
-	return WarmHolder{fairlead.RunnerID(runner), fairlead.WarmStepID(id), kernel.BindingOf(token)}, nil
+	return WarmHolder{fairlead.RunnerID(runner), fairlead.WarmStepID(id), kernel.BindingOf(token, claims)}, nil
 }
 
 // over returns the error for a warm step that gets no job any more.

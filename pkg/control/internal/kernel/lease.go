@@ -46,15 +46,21 @@ func (k *Kernel) Holds(ctx context.Context, l store.StateLock) (bool, error) {
 // if id is set and the token is for another job. It does not check whether the lease is
 // current: each use case does.
 func (k *Kernel) AuthenticateJob(token string, id fairlead.JobID, purposes ...identity.Purpose) (Holder, error) {
+	h, _, err := k.readJob(token, id, purposes...)
+	return h, err
+}
+
+// readJob is AuthenticateJob, and also returns the token's claims.
+func (k *Kernel) readJob(token string, id fairlead.JobID, purposes ...identity.Purpose) (Holder, identity.Claims, error) {
 	claims, err := k.Minter.Read(token, k.Now(), purposes...)
 	if err != nil {
-		return Holder{}, err
+		return Holder{}, claims, err
 	}
 	if id != "" && claims.Subject != string(id) {
-		return Holder{}, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherJob,
+		return Holder{}, claims, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherJob,
 			Message: "the token is for another job"}
 	}
-	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, nil
+	return Holder{Job: fairlead.JobID(claims.Subject), Epoch: claims.Epoch}, claims, nil
 }
 
 // Binding is the AWS role that a launch token or a warm token is bound to (see package bound).
@@ -63,9 +69,9 @@ type Binding struct {
 	Nonce string // what the proof of the role signs as its nonce
 }
 
-// BindingOf returns the binding of a token that was read.
-func BindingOf(token string) Binding {
-	return Binding{Role: bound.Role(token), Nonce: bound.Nonce(token)}
+// BindingOf returns the binding of a token with these claims.
+func BindingOf(token string, c identity.Claims) Binding {
+	return Binding{Role: c.Role, Nonce: bound.Nonce(token)}
 }
 
 // Launch is the right to start one epoch of a job. A launch token gives it.
@@ -77,8 +83,8 @@ type Launch struct {
 // AuthenticateLaunch is AuthenticateJob for a launch token. It does not verify that the caller has the token's role:
 // ProveRole does.
 func (k *Kernel) AuthenticateLaunch(token string, id fairlead.JobID) (Launch, error) {
-	h, err := k.AuthenticateJob(token, id, identity.Launch)
-	return Launch{h, BindingOf(token)}, err
+	h, claims, err := k.readJob(token, id, identity.Launch)
+	return Launch{h, BindingOf(token, claims)}, err
 }
 
 // JobError converts errors of package job to errors with a kind.

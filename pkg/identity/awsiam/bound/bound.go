@@ -53,6 +53,6 @@ func MAC(mac, role string) string {
 // Nonce returns what a proof of the role must sign instead of a nonce of the control plane. It does not reveal the token to
 // STS.
 func Nonce(token string) string {
-	sum := sha256.Sum256([]byte("launch\n" + token))
+	sum := sha256.Sum256([]byte("token\n" + token))
 	return hex.EncodeToString(sum[:])
 }

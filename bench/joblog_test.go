@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/blob"
 	"github.com/fairlead/fairlead/pkg/blob/blobtest"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -152,7 +153,7 @@ func BenchmarkJobLog(b *testing.B) {
 // paceOf returns how often a step sends a log of so many bytes that grows evenly for a time, without a reader.
 func paceOf(size int, run time.Duration) time.Duration {
 	every := control.Metered()
-	if float64(size)*every.LogEvery.Seconds()/run.Seconds() > 8<<10 { // see wire.Started
+	if float64(size)*every.LogEvery.Seconds()/run.Seconds() > wire.LogBulk {
 		return every.LogBulk
 	}
 	return every.LogEvery

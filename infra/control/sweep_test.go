@@ -49,7 +49,7 @@ func TestDeadHostIsNoticedWithinAMinute(t *testing.T) {
 		}
 	}
 
-	// After this time a queued job shows that an agent with a free place is dead.
+	// After this time a queued job shows that an agent with a free slot is dead.
 	if late := job.ResendAfter + gap + leftForAWS; late > 30*time.Second {
 		t.Errorf("a job shows %s after it was queued that an agent is dead", late)
 	}

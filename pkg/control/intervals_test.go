@@ -104,7 +104,7 @@ func TestLostIdleRunnerIsReportedWithin11Minutes(t *testing.T) {
 }
 
 // A queued job that no agent claims shows within 30 s that an idle agent is dead, if the
-// agent reported a free place. The rows that stay online have another reason not to claim.
+// agent reported a free slot. The rows that stay online have another reason not to claim.
 func TestUnclaimedJobShowsADeadAgent(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -113,11 +113,11 @@ func TestUnclaimedJobShowsADeadAgent(t *testing.T) {
 		then func(p *plane) // 14 s after the job was queued
 		want string
 	}{
-		{"a free place", control.Heartbeat{Capacity: 4}, nil, nil, "lost"},
+		{"a free slot", control.Heartbeat{Capacity: 4}, nil, nil, "lost"},
 		{"it sends a heartbeat later", control.Heartbeat{Capacity: 4}, nil, func(p *plane) {
 			p.must("heartbeat", func() error { return p.HeartbeatSession(p.ctx, p.session, control.Heartbeat{Capacity: 4}) })
 		}, "online"},
-		{"no free place", control.Heartbeat{Capacity: 1, Running: []string{"job_1"}}, nil, nil, "online"},
+		{"no free slot", control.Heartbeat{Capacity: 1, Running: []string{"job_1"}}, nil, nil, "online"},
 		{"draining", control.Heartbeat{Capacity: 4, Draining: true}, nil, nil, "online"},
 		{"paused by the customer", control.Heartbeat{Capacity: 4, Customer: &fairlead.CustomerMode{Mode: fairlead.ModePaused}}, nil, nil, "online"},
 		{"it cannot start jobs", control.Heartbeat{Capacity: 4, Unhealthy: "no docker"}, nil, nil, "online"},

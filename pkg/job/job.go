@@ -323,7 +323,7 @@ func (j Job) WaitsSince() time.Time {
 }
 
 // ResendAfter is how long a job is queued before the sweep sends its wake-up
-// again. Then the job also shows that an agent with a free place is dead. On AWS up to
+// again. Then the job also shows that an agent with a free slot is dead. On AWS up to
 // 15 s pass until the next sweep, and a dead agent must be shown after 30 s.
 const ResendAfter = 15 * time.Second
 

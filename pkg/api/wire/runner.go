@@ -373,6 +373,9 @@ func StartStatement(job, stepID string) []byte {
 	return []byte("fairlead-start-v1\n" + job + "\n" + stepID + "\n")
 }
 
+// LogBulk is the size in bytes from which a piece of a log is large: it waits for LogBulkMS of Started and Lease.
+const LogBulk = 8 << 10
+
 // Started holds the signed spec and the lease.
 type Started struct {
 	Envelope     json.RawMessage `json:"envelope" doc:"DSSE envelope around the job spec"`

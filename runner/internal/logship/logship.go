@@ -32,7 +32,6 @@ const (
 	// ends.
 	soon         = 20 * time.Millisecond
 	defaultBatch = 64 << 10
-	bulk         = 8 << 10 // a piece of this size waits for Options.Bulk: it is of a log that grows fast
 	maxAppend    = 1 << 20 // bytes of one append: the control plane's limit
 )
 
@@ -63,7 +62,7 @@ func Answered(err error) error {
 type Options struct {
 	Max   int64         // largest size of the log in bytes; 0: 48 MiB
 	Every time.Duration // longest time that a byte waits before it is sent; 0: 100 ms
-	Bulk  time.Duration // the same for more than 8 KiB; 0, or less than Every: Every
+	Bulk  time.Duration // the same for more than wire.LogBulk bytes, of a log that grows fast; 0, or less than Every: Every
 	Batch int           // number of bytes that are sent without waiting; 0: 64 KiB
 }
 
@@ -79,7 +78,7 @@ type Shipper struct {
 
 	mu        sync.Mutex
 	every     time.Duration // longest time that a byte waits
-	bulkEvery time.Duration // the same in a piece of more than 8 KiB
+	bulkEvery time.Duration // the same in a piece of more than wire.LogBulk bytes
 	written   int64
 	truncated bool
 	acked     int64 // end of the control plane's log
@@ -137,7 +136,7 @@ func (s *Shipper) Write(p []byte) (int, error) {
 }
 
 // SetEvery changes the longest times that bytes wait before they are sent: in a piece of any size (0: 100 ms), and in one of more than
-// 8 KiB. It also applies to bytes that are waiting.
+// wire.LogBulk bytes. It also applies to bytes that are waiting.
 func (s *Shipper) SetEvery(every, bulk time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +169,7 @@ func (s *Shipper) interval() time.Duration {
 func (s *Shipper) longer() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.written-s.acked <= bulk {
+	if s.written-s.acked <= wire.LogBulk {
 		return 0
 	}
 	return s.bulkEvery - s.every

@@ -163,7 +163,7 @@ func holds(s store.Session, j store.Job) bool {
 	return s.ID == j.Lease.Session || slices.Contains(s.Running, string(j.ID))
 }
 
-// ignores reports whether the agent of the session reports a free place, but has neither
+// ignores reports whether the agent of the session reports a free slot, but has neither
 // claimed the queued job nor sent a heartbeat within job.ResendAfter. A live agent with a free
 // place claims the job, and a live agent that has jobs sends heartbeats more often.
 func ignores(s store.Session, j store.Job, now time.Time) bool {

@@ -55,7 +55,7 @@ type Intervals struct {
 // for retries before it is shown as lost. Lists of runners are reads, and their number grows
 // with the number of runners; a new runner can be lost 11 minutes after it is made, so it is
 // listed before. Each piece of a log costs a write and an invocation, so few
-// pieces are sent while no reader follows. A search for dead letters is a request, a write and
+// pieces are sent while no reader follows, and those of a fast log are large. A search for dead letters is a request, a write and
 // its record in the table's stream.
 func Metered() Intervals {
 	return Intervals{Heartbeat: 18 * time.Second, IdleHeartbeat: 10 * time.Minute, Prompt: true, Watch: 10 * time.Minute, Letters: 24 * time.Hour,

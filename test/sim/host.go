@@ -263,6 +263,15 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		return nil, err
 	}
 	name := w.place("step", in.Operation, in.Install, in.Component)
+	if !e.p.alive() {
+		// The agent was killed while it waited for an earlier step, and then made these folders without a crossing. The host has no
+		// such files: after a kill nothing is written.
+		for _, folder := range []string{"steps", "attempts"} {
+			if err := os.RemoveAll(filepath.Join(h.dir, folder, s.ID)); err != nil {
+				w.violate("simulator", "remove what a killed agent wrote: %v", err)
+			}
+		}
+	}
 	e.p.cross("launch "+name, time.Millisecond, 100*time.Millisecond)
 	fault := w.fault(name+" launch", "launch-fails", "step-dies-at-launch")
 	if fault == "launch-fails" {

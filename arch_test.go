@@ -167,6 +167,8 @@ var bans = []ban{
 		why: "other modules import the client, so it must not import code of the server"},
 	{packages: "runner runner/...", except: "runner/step runner/plugin/...", never: "module/runner/plugin/*",
 		why: "only the step runs plugins: other packages use the component type's row in pkg/component"},
+	{packages: "runner runner/...", except: "runner/agent", never: "module/pkg/tracing/...",
+		why: "the agent has traces; a step has none, because each import delays the start of its process, and a trace could carry what its tool prints"},
 	{packages: "cmd/... test/e2e test/soak/...", never: "module/pkg/control/... module/pkg/store/...",
 		why: "the CLI uses the API, as all clients do"},
 	{packages: "pkg/awsaction pkg/stackversion pkg/fairlead pkg/job pkg/component pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamlnode pkg/runnerspec",

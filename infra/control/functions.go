@@ -36,35 +36,35 @@ var timeouts = map[string]float64{
 // that the function's main loads.
 func (b *builder) environments() map[string]any {
 	const level = "info"
-	url := b.url()
+	url, version := b.url(), *b.when(ParameterVersion, b.parameters[ParameterVersion].value, "unknown").ToString()
 	return map[string]any{
 		"controlapi": &config.ControlAPI{
 			URL: url, Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), LogArchive: *b.archive.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.aliasARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: b.sealKey.arn, SigningKey: b.signs, SpareKey: b.idle, TokensKey: b.tokensKey.arn,
-			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), DirectLaunch: config.Switch(b.launchesDirectly()), Quotas: b.props.Quotas, LogLevel: level, Traces: b.props.Traces,
+			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), DirectLaunch: config.Switch(b.launchesDirectly()), Quotas: b.props.Quotas, Version: version, LogLevel: level, Traces: b.props.Traces,
 		},
 		"sessionapi": &config.SessionAPI{
 			URL: url, OtherURLs: b.otherURLs(), Table: b.served.name, QueuePrefix: b.queuePrefix(),
 			SealKey: b.sealKey.arn, SigningKey: b.signs, SpareKey: b.idle, TokensKey: b.tokensKey.arn,
-			SessionRole: b.sessionRoleARN(), LogLevel: level, Traces: b.props.Traces,
+			SessionRole: b.sessionRoleARN(), Version: version, LogLevel: level, Traces: b.props.Traces,
 		},
 		"runnerapi": &config.RunnerAPI{
 			URL: url, OtherURLs: b.otherURLs(), Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: b.sealKey.arn, SigningKey: b.signs, TokensKey: b.tokensKey.arn,
-			SessionRole: b.sessionRoleARN(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, LogLevel: level, Traces: b.props.Traces,
+			SessionRole: b.sessionRoleARN(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, Version: version, LogLevel: level, Traces: b.props.Traces,
 		},
-		"direct":   &config.Direct{Table: b.served.name, SealKey: b.sealKey.arn, LogLevel: level, Traces: b.props.Traces},
-		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), LogLevel: level, Traces: b.props.Traces},
+		"direct":   &config.Direct{Table: b.served.name, SealKey: b.sealKey.arn, Version: version, LogLevel: level, Traces: b.props.Traces},
+		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), Version: version, LogLevel: level, Traces: b.props.Traces},
 		"sweep": &config.Sweep{
 			Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
-			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: b.sealKey.arn, LogLevel: level, Traces: b.props.Traces,
+			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: b.sealKey.arn, Version: version, LogLevel: level, Traces: b.props.Traces,
 		},
 		"logindex": &config.LogIndex{Table: b.served.name, LogTable: *b.logTable.Ref(), LogArchive: *b.archive.Ref(), LogGroupPrefix: b.logGroupPrefix(),
-			LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, LogLevel: level, Traces: b.props.Traces},
-		"webhook": &config.Webhook{Table: b.served.name, Queue: *b.webhooks.Ref(), SealKey: b.sealKey.arn, Timeout: webhookTimeout, LogLevel: level, Traces: b.props.Traces},
+			LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, Version: version, LogLevel: level, Traces: b.props.Traces},
+		"webhook": &config.Webhook{Table: b.served.name, Queue: *b.webhooks.Ref(), SealKey: b.sealKey.arn, Timeout: webhookTimeout, Version: version, LogLevel: level, Traces: b.props.Traces},
 	}
 }
 

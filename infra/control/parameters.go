@@ -29,6 +29,7 @@ const (
 	ParameterShell       = "ShellDigest"
 	ParameterSpare       = "SpareStack"
 	ParameterKeys        = "ExistingKeys"
+	ParameterVersion     = "Version"
 )
 
 // Values of ParameterSigns: the key that signs job specs. Runners pin both keys.
@@ -75,6 +76,7 @@ func (b *builder) declare() {
 		{ParameterTable, None, `none|[A-Za-z0-9_.-]{3,255}/stream/[0-9T:.-]+`, "the table's name, /stream/ and the stream's label: `make deploy TABLE=NAME` finds it", "Restored table that the functions serve instead of the stack's own, with its stream"},
 		{ParameterSpare, None, `none|[a-z]{2}(-[a-z]+)+-[0-9]/[A-Za-z0-9_-]{1,50}/[a-z0-9.-]{3,63}/[a-z0-9.-]{3,63}`, "REGION/VAULT/BUCKET/BUCKET: `make deploy SPARE_REGION=REGION` finds them", "Region, vault, bucket of blobs and bucket of logs of the spare stack, which get copies"},
 		{ParameterKeys, None, `none|` + keysPattern, "the parameter PrimaryKeys of the spare stack in this Region: `make deploy` takes it when it creates the stack", "Ids of five keys of this Region that the stack uses instead of making its own, separated by commas; only for a new stack"},
+		{ParameterVersion, None, `none|[A-Za-z0-9][A-Za-z0-9._+-]{0,63}`, "a version such as v1.4.0", "Version of the release, which the control plane reports; it is no part of the functions' code, so that each checkout of a commit builds the same"},
 		{ParameterSigns, SignsFirst, `First|Spare`, "First or Spare", "Key that signs job specs; Spare if the first is lost"},
 		{ParameterReserves, ReservesNot, `Yes|No`, "Yes or No", "Whether functions have reserved concurrency; it needs the account's quota of 1,000"},
 	} {

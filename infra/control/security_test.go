@@ -160,6 +160,9 @@ func TestSecurityProperties(t *testing.T) {
 			if s.Resources[id+"Role"].Type == "" || !strings.HasSuffix(fmt.Sprint(p["Role"]), strings.ToLower(id+"Role")) {
 				t.Errorf("%s has the role %v, want its own role", id, p["Role"])
 			}
+			if level := p["LoggingConfig"].(map[string]any)["SystemLogLevel"]; level != "WARN" {
+				t.Errorf("%s has Lambda's own lines at level %v: they cost more than the invocation, and no bill has them", id, level)
+			}
 		case "AWS::Lambda::Permission":
 			if p["SourceArn"] == nil || p["SourceAccount"] == nil {
 				t.Errorf("%s lets other callers than its source invoke", id)
@@ -193,6 +196,16 @@ func TestSecurityProperties(t *testing.T) {
 	for _, want := range []string{"DeletionProtectionEnabled:true", "PointInTimeRecoveryEnabled:true", "SSEType:KMS"} {
 		if !strings.Contains(fmt.Sprint(s.Resources["LogTable"].Properties), want) {
 			t.Errorf("the table of logs lacks %s", want)
+		}
+	}
+	// A runner that was installed before the control plane got its host name goes on under the first address.
+	if disabled := s.Resources["API"].Properties["DisableExecuteApiEndpoint"]; disabled != nil && disabled != false {
+		t.Errorf("runners from before the domain have no address: DisableExecuteApiEndpoint is %v", disabled)
+	}
+	for _, id := range []string{"SessionAPI", "RunnerAPI"} {
+		others := s.Resources[id].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)["FAIRLEAD_OTHER_URLS"]
+		if !strings.Contains(fmt.Sprint(others), "ApiEndpoint") {
+			t.Errorf("%s refuses proofs for the first address of the API: its other URLs are %v", id, others)
 		}
 	}
 	log := fmt.Sprint(s.Resources["APIStage"].Properties)

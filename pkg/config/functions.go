@@ -39,6 +39,7 @@ type ControlAPI struct {
 	StackTemplateURL string `env:"FAIRLEAD_STACK_TEMPLATE_URL" doc:"URL of the published template of the customer's runner stack"`
 	DirectLaunch     Switch `env:"FAIRLEAD_DIRECT_LAUNCH" envDefault:"off" doc:"on: a service of direct launch runs beside the control plane; off: none does"`
 	Quotas           string `env:"FAIRLEAD_QUOTAS" doc:"limits of each org, such as installs=100,runners=50; a missing quota has its default"`
+	Version          string `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel         string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces           string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -55,6 +56,7 @@ type SessionAPI struct {
 	SpareKey    string   `env:"FAIRLEAD_SPARE_SIGNING_KEY" doc:"ARN of the KMS key that signs job specs if the signing key is lost; runners pin both from the start"`
 	TokensKey   string   `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
 	SessionRole string   `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each runner's session, with the runner, install and app as session tags"`
+	Version     string   `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel    string   `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces      string   `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -76,6 +78,7 @@ type RunnerAPI struct {
 	SessionRole    string   `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
 	LogBurst       int      `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
 	LogPerHour     int      `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
+	Version        string   `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel       string   `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces         string   `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -85,6 +88,7 @@ type RunnerAPI struct {
 type Direct struct {
 	Table    string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
 	SealKey  string `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
+	Version  string `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces   string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -95,6 +99,7 @@ type Dispatch struct {
 	CancelTable string `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	QueuePrefix string `env:"FAIRLEAD_QUEUE_PREFIX,notEmpty" doc:"prefix of the names of the runners' SQS queues; the queue's own name follows"`
 	EventBus    string `env:"FAIRLEAD_EVENT_BUS,notEmpty" doc:"name of the EventBridge bus for domain events"`
+	Version     string `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel    string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces      string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -111,6 +116,7 @@ type Sweep struct {
 	Delays      []time.Duration `env:"FAIRLEAD_SWEEP_DELAYS,notEmpty" doc:"delays after the scheduled start at which the function starts again, separated by commas; whole seconds, at most ten"`
 	CancelTable string          `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SealKey     string          `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals sensitive values"`
+	Version     string          `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel    string          `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces      string          `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -124,6 +130,7 @@ type LogIndex struct {
 	LogGroupPrefix string `env:"FAIRLEAD_LOG_GROUP_PREFIX,notEmpty" doc:"prefix of the names of the installs' log groups; the install's ID follows"`
 	LogBurst       int    `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
 	LogPerHour     int    `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
+	Version        string `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel       string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces         string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
@@ -135,6 +142,7 @@ type Webhook struct {
 	Queue    string        `env:"FAIRLEAD_WEBHOOK_QUEUE,notEmpty" doc:"URL of the SQS queue of events for webhooks"`
 	SealKey  string        `env:"FAIRLEAD_SEAL_KEY,notEmpty" doc:"ARN of the KMS key that seals the endpoints' secrets"`
 	Timeout  time.Duration `env:"FAIRLEAD_WEBHOOK_TIMEOUT" envDefault:"5s" doc:"longest wait for an endpoint's answer"`
+	Version  string        `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces   string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }

@@ -9,13 +9,25 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 )
 
-// errNoAlarms stops a first deployment that does not say who gets alarms.
-var errNoAlarms = errors.New("nothing was done, because no address is set that gets alarms: set ALARM_EMAIL=ops@example.com, or ALARM_EMAIL=none if you watch the stack's alarms in another way")
+// These errors stop a first deployment that does not say who gets alarms, or from which cost on there is one.
+var (
+	errNoAlarms = errors.New("nothing was done, because no address is set that gets alarms: set ALARM_EMAIL=ops@example.com, or ALARM_EMAIL=none if you watch the stack's alarms in another way")
+	errNoBudget = errors.New("nothing was done, because no amount is set from which on the cost of this account raises an alarm: set MONTHLY_BUDGET=500 for 500 US dollars a month, or MONTHLY_BUDGET=none if you watch the cost in another way")
+)
 
-// choosesAlarms reports whether this deployment or an earlier one says who gets alarms. A stack that exists may have
-// the default, which the operator was not asked for.
-func (d *Deployment) choosesAlarms(s state) bool {
-	return d.AlarmEmail != "" || created(s.status) || s.parameters["AlarmEmail"] != ""
+// asks returns an error for each choice about alarms that neither this deployment nor an earlier one made. A stack that exists may
+// have the defaults, for which the operator was not asked.
+func (d *Deployment) asks(s state) (open []error) {
+	if created(s.status) {
+		return nil
+	}
+	if d.AlarmEmail == "" && s.parameters["AlarmEmail"] == "" {
+		open = append(open, errNoAlarms)
+	}
+	if d.Budget == "" && s.parameters["MonthlyBudget"] == "" {
+		open = append(open, errNoBudget)
+	}
+	return open
 }
 
 // pending is the ARN that SNS gives a subscription that was not confirmed.

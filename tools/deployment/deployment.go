@@ -42,7 +42,7 @@ type Options struct {
 	Stage     string   // part of the name of every stack and resource
 	Account   string   // the only account to deploy to; "": the account of the credentials
 	Operator  string   // name of the token with which the CLI logs in
-	Version   string   // version that the runner reports
+	Version   string   // version of the release, which the control plane and its runners report
 	Customers []string // accounts that may read the image and the template from now on; AnyAccount: all
 	Without   []string // accounts that may no longer read the image and the template
 	DryRun    bool     // print the steps and do nothing
@@ -126,6 +126,7 @@ type Command struct {
 var (
 	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
 	budgetPattern  = regexp.MustCompile(`^[1-9][0-9]{0,7}$`)
+	versionPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
 	stagePattern   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}$`)
 )
 
@@ -151,6 +152,9 @@ func (o Options) check() error {
 		if a, err := mail.ParseAddress(o.AlarmEmail); err != nil || a.Address != o.AlarmEmail {
 			return fmt.Errorf("alarm email %q is not a mail address, such as ops@example.com", o.AlarmEmail)
 		}
+	}
+	if !versionPattern.MatchString(o.Version) {
+		return fmt.Errorf("version %q: use up to 64 letters, digits, dots, hyphens, underscores and plus signs, beginning with a letter or a digit", o.Version)
 	}
 	if o.Budget != "" && o.Budget != NoBudget && !budgetPattern.MatchString(o.Budget) {
 		return fmt.Errorf("monthly budget %q is not an amount in whole US dollars, such as 500", o.Budget)
@@ -214,8 +218,8 @@ func (d *Deployment) Do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !d.DryRun && !d.choosesAlarms(s) {
-		return errNoAlarms
+	if open := d.asks(s); len(open) > 0 && !d.DryRun {
+		return open[0]
 	}
 	d.announce(s)
 	before := set(s.parameters["AlarmEmail"])
@@ -540,10 +544,11 @@ func (d *Deployment) announce(s state) {
 	default:
 		step("let no other account read them")
 	}
+	open := d.asks(s)
 	if s.alarms != "" {
 		step("send alarms to %s; AWS asks this address for a confirmation first", s.alarms)
 	} else {
-		if !d.choosesAlarms(s) {
+		if slices.Contains(open, errNoAlarms) {
 			step("ask for ALARM_EMAIL=: a mail address that gets alarms, or none")
 		}
 		step("send alarms to no one: set ALARM_EMAIL= to a mail address")
@@ -551,6 +556,9 @@ func (d *Deployment) announce(s state) {
 	if s.budget != "" {
 		step("raise an alarm if this account costs more than $%s a month, or if AWS forecasts it", s.budget)
 	} else {
+		if slices.Contains(open, errNoBudget) {
+			step("ask for MONTHLY_BUDGET=: an amount in US dollars from which on the cost raises an alarm, or none")
+		}
 		step("raise no alarm for what this account costs: set MONTHLY_BUDGET= to an amount in US dollars")
 	}
 	if name, _, restored := strings.Cut(s.table, "/"); restored {

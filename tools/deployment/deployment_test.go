@@ -405,11 +405,11 @@ func (a *account) deployment(t *testing.T) (*deployment.Deployment, *bytes.Buffe
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	out := &bytes.Buffer{}
-	alarms := ""
-	if a.status == "" || strings.HasPrefix(a.status, "ROLLBACK") { // the first deployment must say who gets alarms
-		alarms = deployment.NoAlarmEmail
+	alarms, budget := "", ""
+	if a.status == "" || strings.HasPrefix(a.status, "ROLLBACK") { // the first deployment must say who gets alarms, and from which cost on
+		alarms, budget = deployment.NoAlarmEmail, deployment.NoBudget
 	}
-	return &deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true, AlarmEmail: alarms}, Root: a.root, Run: a.run, Remote: a, Out: out,
+	return &deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true, AlarmEmail: alarms, Budget: budget}, Root: a.root, Run: a.run, Remote: a, Out: out,
 		Config: aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.URL), RetryMaxAttempts: 1,
 			Credentials: credentials.NewStaticCredentialsProvider("AKIAIOSFODNN7EXAMPLE", "secret", "")}}, out
 }
@@ -607,7 +607,7 @@ func TestSpareRegionIsKept(t *testing.T) {
 		given, want, prints string
 		steps               []string
 	}{
-		{"", "none", "", []string{"cdk deploy"}},
+		{"", "none", "copy nothing to another region: set SPARE_REGION=", []string{"cdk deploy"}},
 		{spareIn, spareParts, "create the stack fairlead-test-spare", []string{"cdk deploy", "cdk deploy " + spareName, "cdk deploy"}},
 		{"", spareParts, "go on with the copies in region eu-west-1", []string{"cdk deploy"}},
 		{deployment.NoSpareRegion, "none", "fairlead-test-spare there stays with its copies and keys", []string{"cdk deploy"}},
@@ -759,6 +759,30 @@ func TestFirstDeploymentAsksWhoGetsAlarms(t *testing.T) {
 	}
 }
 
+// A cost that no one watches grows until the bill. The first deployment must say from which amount on there is an alarm.
+func TestFirstDeploymentAsksFromWhichCostThereIsAnAlarm(t *testing.T) {
+	for _, amount := range []string{deployment.NoBudget, "500"} {
+		a := &account{}
+		d, out := a.deployment(t)
+		d.Budget, d.DryRun = "", true
+		if err := d.Do(t.Context()); err != nil || !strings.Contains(out.String(), "ask for MONTHLY_BUDGET=") {
+			t.Errorf("a dry run: error %v, output:\n%s", err, out)
+		}
+		d.DryRun = false
+		if err := d.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "MONTHLY_BUDGET=none") || len(a.did)+len(a.synths) > 0 {
+			t.Errorf("without an amount: error %v after the steps %q", err, a.did)
+		}
+		d.Budget = amount
+		if err := d.Do(t.Context()); err != nil {
+			t.Errorf("with %s: %v", amount, err)
+		}
+		d.Budget = "" // the next deployment keeps the choice
+		if err := d.Do(t.Context()); err != nil || a.values["MonthlyBudget"] != amount {
+			t.Errorf("the next deployment: error %v, the budget is %q, want %q", err, a.values["MonthlyBudget"], amount)
+		}
+	}
+}
+
 // SNS sends nothing to an address that has not confirmed. Each deployment says so, also a dry run.
 func TestDeploymentReportsAnUnconfirmedAddress(t *testing.T) {
 	const mail, confirmed = "ops@example.com", alarmTopic + ":1b2c"
@@ -847,7 +871,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ShellDigest": shellDigest, "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none", "ExistingKeys": "none"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ShellDigest": shellDigest, "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none", "ExistingKeys": "none", "Version": "v1.2.3"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}

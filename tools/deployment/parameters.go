@@ -66,7 +66,7 @@ func (d *Deployment) values(ctx context.Context, s state, r release) ([]paramete
 	list := []parameter{
 		{"RunnerDigest", r.runner}, {"TemplateDigest", fmt.Sprintf("%x", sha256.Sum256(r.template))}, {"RunnerReaders", strings.Join(s.readers, ",")},
 		{"AlarmEmail", s.alarms}, {"BuildRunner", s.builder}, {"BuildRunnerKeys", keys}, {"ReservesConcurrency", reservation}, {"MonthlyBudget", s.budget},
-		{"DirectLaunch", r.direct}, {"ShellDigest", r.shell}, {"RestoredTable", s.table}, {"SpareStack", s.spare.parts}, {"ExistingKeys", s.keys}, {"SignsWith", s.signs},
+		{"DirectLaunch", r.direct}, {"ShellDigest", r.shell}, {"RestoredTable", s.table}, {"SpareStack", s.spare.parts}, {"ExistingKeys", s.keys}, {"SignsWith", s.signs}, {"Version", d.Version},
 	}
 	for i, p := range list {
 		list[i].value = cmp.Or(p.value, none)

@@ -132,6 +132,8 @@ func (d *Deployment) announceSpare(s spare, current string, step func(format str
 	case s.parts != "":
 		region, _, _ := strings.Cut(s.parts, "/")
 		step("go on with the copies in region %s", region)
+	default:
+		step("copy nothing to another region: set SPARE_REGION= to keep the records if region %s is lost", d.Config.Region)
 	}
 }
 

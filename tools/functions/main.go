@@ -1,7 +1,7 @@
 // Command functions builds the mains below ./functions for Lambda: static, for arm64 on
 // provided.al2023. Each binary is named bootstrap and has its own folder. The code in
-// infra packages the folder. Beside the folder is a zip; the same build gives the same
-// bytes. The command prints the sizes and fails if a zip is larger than MaxZip.
+// infra packages the folder. Beside the folder is a zip; each checkout of a commit gives the same
+// bytes, with or without tags and the files that git ignores. The command prints the sizes and fails if a zip is larger than MaxZip.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run(ctx context.Context, arch, pattern, out string, w io.Writer) error {
 	for main := range strings.FieldsSeq(list) {
 		name := path.Base(main)
 		binary := filepath.Join(out, name, "bootstrap")
-		if _, err := output(ctx, arch, "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", binary, main); err != nil {
+		if _, err := output(ctx, arch, "build", "-trimpath", "-buildvcs=false", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", binary, main); err != nil {
 			return err
 		}
 		archive := filepath.Join(out, name+".zip")

@@ -159,7 +159,7 @@ func newVendor(t *testing.T) *vendor {
 	v.guard.AddRole(iamtest.Role{ARN: arn, Policies: []iamtest.Policy{{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "*", "Resource": "*"}}}}})
 	who, err := v.guard.Give(arn, "alice")
 	a.ok("open a session of the operator", err)
-	v.Deployment = deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", AlarmEmail: deployment.NoAlarmEmail, Yes: true}, Root: t.TempDir(), Run: v.run, Out: &v.out,
+	v.Deployment = deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", AlarmEmail: deployment.NoAlarmEmail, Budget: deployment.NoBudget, Yes: true}, Root: t.TempDir(), Run: v.run, Out: &v.out,
 		Remote: v.failingPush(transport), Config: aws.Config{Region: region, HTTPClient: &http.Client{Transport: transport}, RetryMaxAttempts: 1,
 			Credentials: credentials.NewStaticCredentialsProvider(who.AccessKeyID, who.SecretAccessKey, who.SessionToken)}}
 	v.cfn = cloudformation.NewFromConfig(v.Config)

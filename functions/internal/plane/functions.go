@@ -36,7 +36,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	o, err := API(plane, spare, c.URL)
+	o, err := API(plane, p.Version, spare, c.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func SessionAPI(ctx context.Context, p Process[config.SessionAPI]) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	o, err := API(plane, spare, c.URL, c.OtherURLs...)
+	o, err := API(plane, p.Version, spare, c.URL, c.OtherURLs...)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := API(plane, nil, c.URL, c.OtherURLs...)
+	o, err := API(plane, p.Version, nil, c.URL, c.OtherURLs...)
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,10 @@ import (
 
 // Process is the input of a function's wiring.
 type Process[C any] struct {
-	Config C // the function's environment
-	AWS    aws.Config
-	Logger *slog.Logger
+	Config  C      // the function's environment
+	Version string // of the release
+	AWS     aws.Config
+	Logger  *slog.Logger
 }
 
 // Main reads the environment, calls wire to make the handler, and serves Lambda's invocations until
@@ -66,7 +67,10 @@ func start[C any](ctx context.Context, environ []string, out io.Writer, wire fun
 	if !known {
 		name = "function" // a process outside of Lambda
 	}
-	tracer, err := tracing.New(environ, name, version(), p.Logger)
+	if p.Version, known = variable(environ, "FAIRLEAD_VERSION"); !known {
+		p.Version = "unknown"
+	}
+	tracer, err := tracing.New(environ, name, p.Version, p.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -173,19 +172,10 @@ func stsTransport() *http.Transport {
 	return t
 }
 
-// version returns the version in the build information of the Go toolchain.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
-	}
-	return info.Main.Version
-}
-
-// API returns the options of both APIs of the control plane, whose URL is address. Runners that
+// API returns the options of both APIs of the control plane of this version, whose URL is address. Runners that
 // were installed earlier can use one of the others. spare is the public half of the spare signing
 // key; nil: the function reports none.
-func API(c *control.Control, spare ed25519.PublicKey, address string, others ...string) (api.Options, error) {
+func API(c *control.Control, version string, spare ed25519.PublicKey, address string, others ...string) (api.Options, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
 		return api.Options{}, fmt.Errorf("%q is not a URL of a control plane", address)
@@ -206,7 +196,7 @@ func API(c *control.Control, spare ed25519.PublicKey, address string, others ...
 	if c.Artifacts != nil {
 		registry = c.Artifacts.Host()
 	}
-	return api.Options{Control: c, Registry: registry, Audiences: audiences, Version: version(), IDs: c.IDs, Logger: c.Logger, MaxBody: maxBody,
+	return api.Options{Control: c, Registry: registry, Audiences: audiences, Version: version, IDs: c.IDs, Logger: c.Logger, MaxBody: maxBody,
 		Keys: keys}, nil
 }
 

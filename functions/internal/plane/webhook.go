@@ -24,7 +24,7 @@ func Webhook(_ context.Context, p Process[config.Webhook]) (any, error) {
 	c := p.Config
 	return Deliveries(&control.Deliverer{
 		Store: store.New(dynamo.New(p.AWS, c.Table)), Sealer: kms.New(p.AWS, time.Now, c.SealKey),
-		Sender: https.New(https.Transport(), c.Timeout, version(), time.Now), IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: p.Logger,
+		Sender: https.New(https.Transport(), c.Timeout, p.Version, time.Now), IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: p.Logger,
 	}, sqs.NewBacklog(p.AWS, c.Queue), p.Logger), nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
@@ -47,6 +48,38 @@ func TestLint(t *testing.T) {
 	infratest.Lint(t, synth(t).template, map[string]string{
 		"I1022": "the CDK writes Fn::Join for each reference in a text; both functions give the same text, and the published template has Fn::Sub",
 	})
+}
+
+// A tag can move: with one, the vendor could change what a stack runs without its customer.
+func TestImageParameterTakesOnlyADigest(t *testing.T) {
+	const repository = "999988887777.dkr.ecr.eu-central-1.amazonaws.com/fairlead/runner"
+	digest := "@sha256:" + strings.Repeat("0a", 32)
+	values := map[string]bool{
+		repository + digest:                     true,
+		"registry.example:5000/runner" + digest: true,
+		repository:                              false,
+		repository + ":latest":                  false,
+		repository + ":v1.2.3":                  false,
+		repository + digest[:20]:                false,
+		repository + digest + ":latest":         false,
+		repository + "@md5:" + digest[8:]:       false,
+		digest:                                  false,
+		"":                                      false,
+	}
+	list := slices.Sorted(maps.Keys(values))
+	for i, accepted := range infratest.Accepts(t, synth(t).template, wire.StackRunnerImage, list) {
+		if accepted != values[list[i]] {
+			t.Errorf("RunnerImage=%q: accepted %t", list[i], accepted)
+		}
+	}
+	// The value of the parameter is the whole image of both tasks, so nothing replaces the digest.
+	image := given()[wire.StackRunnerImage]
+	for _, task := range []string{"RunnerTask", "StepTask"} {
+		containers := stack(t).Resources[task].Properties["ContainerDefinitions"].([]any)
+		if got := containers[0].(map[string]any)["Image"]; got != image {
+			t.Errorf("the image of %s is %v, want the parameter's, %s", task, got, image)
+		}
+	}
 }
 
 func TestCheckov(t *testing.T) {

@@ -173,7 +173,7 @@ var together = []int{1, 1, 2, 2, 1, 1}
 
 const (
 	jobsOfShop = 8
-	warmFor    = 5 * time.Minute // control.WarmFor
+	warmFor    = control.WarmFor
 )
 
 // busyShare is the time in which an agent has jobs, for each minute of a job.

@@ -305,6 +305,26 @@ func TestWarmStepGetsOnlyAFittingJob(t *testing.T) {
 	}
 }
 
+// A step that waits costs as much as one that works. Its page states five minutes, so this test has its own number.
+func TestWarmStepGetsNoJobAfterFiveMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 5 * time.Minute
+		p, _ := newWarm(t, control.NewDeployment{AutoApprove: true})
+		w := p.ahead(p.claim(), 1)[0]
+		if took := w.Expires.Sub(time.Now()); took != limit {
+			t.Errorf("the step waits for %s, want %s", took, limit)
+		}
+		time.Sleep(limit - time.Second)
+		if _, err := p.await(w, "step-1234"); !errors.Is(err, control.ErrNoWork) {
+			t.Errorf("a second before its end, the step gets %v, want no job yet", err)
+		}
+		time.Sleep(time.Second)
+		if _, err := p.await(w, "step-1234"); fairlead.CodeOf(err) != fairlead.CodeWarmStepOver {
+			t.Errorf("after %s the step gets %v, want its end", limit, err)
+		}
+	})
+}
+
 // The size of a step is fixed when it starts. A job that needs more memory would be killed in a smaller one.
 func TestSizedJobGetsAStepOfItsSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,8 +60,9 @@ func (a *Agent) afterClaim(ctx, agentCtx context.Context, c wire.Claim) {
 }
 
 // room returns the largest number of running and warm steps together. A warm step holds no job, so it does not use a slot
-// of the jobs; but it costs as much as a running step. So there are at most as many as slots, and an agent whose slots
-// suffice for a chain of four components starts no more steps than it has slots: more could exceed the account's quota.
+// of the jobs; but it costs as much as a running step. So both together are at most twice the slots, and no more than a
+// chain of four components needs: more could exceed the account's quota. An agent with more slots than that starts no more
+// steps than it has slots. With four slots, one job can have seven warm steps.
 func room(slots int) int { return max(slots, min(2*slots, chainAhead)) }
 
 // makeRoom ends a warm step if the agent has more steps than room: a job that exists is more important.

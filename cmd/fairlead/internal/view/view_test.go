@@ -215,6 +215,23 @@ func TestOnlyTerminalTablesHaveRelativeTimes(t *testing.T) {
 	}
 }
 
+// Steps that were started ahead cost as much as steps with jobs, so a person sees how many an agent has.
+func TestRunnerShowsTheWarmStepsOfItsAgents(t *testing.T) {
+	agent := func(instance, state string, warm int) wire.RunnerSession {
+		return wire.RunnerSession{Instance: instance, State: state, WarmSteps: warm, Capacity: 4, Running: []string{"job_1"}}
+	}
+	got := human(t, view.Runner{Name: "acme", Sessions: []wire.RunnerSession{agent("busy", "online", 3), agent("idle", "online", 0), agent("gone", "lost", 2)}})
+	var warm []string
+	for line := range strings.Lines(got) {
+		if strings.Contains(line, "warm") {
+			warm = append(warm, line)
+		}
+	}
+	if want := "agent busy: warm steps that wait for a job: 3\n"; strings.Join(warm, "") != want {
+		t.Errorf("the page has %q, want %q:\n%s", warm, want, got)
+	}
+}
+
 func TestTablesFitNarrowTerminals(t *testing.T) {
 	const width = 60
 	id := "dep_" + strings.Repeat("0", 26)

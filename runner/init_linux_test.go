@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // startInNamespace starts an agent in a PID namespace of its own, as a container does. before is
@@ -75,6 +76,40 @@ func TestToolReadsNoEnvironmentOfAContainer(t *testing.T) {
 			t.Errorf("the environment of an init process is not found:\n%s", log)
 		}
 	})
+}
+
+// In a customer's stack the step is process 1 of its task, and adopts each process whose parent has ended. It must reap them while
+// the apply runs: a module that starts many would fill the task's process table. It must leave the end of the tool to the
+// goroutine that waits for it, else the job fails.
+func TestStepReapsWhileTheApplyRuns(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only root can make a PID namespace")
+	}
+	cloud, env := tasksOf(t)
+	step := program.Build(t, "runner")
+	cloud.Command = func(args, env []string) *exec.Cmd {
+		// A container's first process also leads a session.
+		cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", "setsid", step}, args...)...)
+		cmd.Env = env
+		return cmd
+	}
+	s := plane.New(t, plane.Options{})
+	startProgram(t, s, program.Build(t, "runner", "-tags=clusters"), "", env...)
+	// cat waits for the end of both orphans: one left the session of the tool, the other one is in the tool's group.
+	ref := s.Push(module(`echo "process 1: $(tr '\0' ' ' </proc/1/cmdline)"
+(setsid cat /dev/null & cat /dev/null &) | cat
+left() { grep -h '^[0-9]* (.*) Z 1 ' /proc/[0-9]*/stat 2>/dev/null; }
+for i in $(seq 100); do [ -n "$(left)" ] || break; sleep 0.1; done
+echo "left: $(left)."`))
+	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "http", ref))))
+	log := string(succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, plan)))).Log)
+	if !strings.Contains(log, "process 1: "+step+" step --dir") {
+		t.Errorf("the step is not process 1:\n%s", log)
+	}
+	if !strings.Contains(log, "left: .") {
+		t.Errorf("the step does not reap what it adopts while the apply runs:\n%s", log)
+	}
 }
 
 // zombies returns the children of a process that ended and were not reaped.

@@ -20,7 +20,8 @@ import (
 )
 
 // TestMain runs this binary as a helper process if PROC_TEST is set. With "hide" the process hides itself, with "open" it
-// does not. With "large" it uses 256 MiB of memory. With "look" it reads another process, and with "escape" it is the program of a control group. With the argument
+// does not. With "large" it uses 256 MiB of memory. With "look" it reads another process, with "reap" it reaps what it adopted,
+// and with "escape" it is the program of a control group. With the argument
 // "step" it is a step that runs a shell script as its tool.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
@@ -42,6 +43,12 @@ func TestMain(m *testing.M) {
 		fmt.Println("ready")
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(int(memory[0]))
+	case "reap":
+		if err := reap(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	case "escape":
 		os.Exit(escape())
 	case "look":

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"time"
 	"unsafe"
@@ -118,7 +119,7 @@ func KillAll(ctx context.Context, session int, mark string) (int, error) {
 
 // KillDescendants kills every descendant of the caller and returns when none is left. The caller must
 // be a subreaper (see BecomeSubreaper), otherwise KillDescendants does not find processes whose
-// parents have ended. While it runs, no other goroutine of the caller may wait for a child.
+// parents have ended. While it runs, no other goroutine of the caller may wait for a child, except ReapAdopted.
 func KillDescendants(ctx context.Context) (int, error) {
 	if _, err := peekChild(); errors.Is(err, unix.ECHILD) {
 		return 0, nil // usually there is no child, and the check needs only one system call
@@ -195,6 +196,44 @@ func ReapWhile(orphan func(Info) bool) {
 			return
 		}
 		unix.Wait4(pid, nil, unix.WNOHANG, nil)
+	}
+}
+
+// ReapAdopted reaps the ended processes that the caller has adopted, as process 1 or as a subreaper, until ctx ends. It leaves
+// the children that the caller started: another goroutine waits for each and needs its exit status. The caller does not know
+// the PIDs of all of them, because terraform-exec starts some. A child that the caller started is in the caller's session, and
+// in the caller's process group or in a group that it leads. An adopted process of that form is reaped only by KillDescendants.
+func ReapAdopted(ctx context.Context) {
+	ended := make(chan os.Signal, 1) // one is enough: each reapAdopted finds all ended children
+	signal.Notify(ended, unix.SIGCHLD)
+	defer signal.Stop(ended)
+	for {
+		reapAdopted()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func reapAdopted() {
+	if pid, err := peekChild(); err != nil || pid == 0 {
+		return
+	}
+	self, err := Stat(os.Getpid())
+	if err != nil {
+		return
+	}
+	all, err := All()
+	if err != nil {
+		return
+	}
+	for _, p := range all {
+		started := p.Session == self.Session && (p.Group == self.Group || p.Group == p.PID)
+		if p.Parent == self.PID && p.State == 'Z' && !started {
+			unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
+		}
 	}
 }
 

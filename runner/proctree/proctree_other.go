@@ -61,6 +61,9 @@ func KillChildren(context.Context, func() ([]Info, error)) error { return nil }
 // ReapWhile does nothing on this system.
 func ReapWhile(func(Info) bool) {}
 
+// ReapAdopted does nothing on this system: a process adopts no orphans.
+func ReapAdopted(context.Context) {}
+
 // KillTree does nothing on this system: there is no shim to kill.
 func KillTree(context.Context, int, uint64) error { return nil }
 

@@ -97,6 +97,10 @@ func Main(ctx context.Context, args []string, o Options) int {
 	if err := proctree.BecomeSubreaper(); err != nil {
 		log.Warn("processes that detach from the tool may outlive the job", "err", err)
 	}
+	// In a task of its own, the step is process 1. Without this, the ended processes of a long apply fill the process table.
+	reaping, stopReaping := context.WithCancel(ctx)
+	defer stopReaping()
+	go proctree.ReapAdopted(reaping)
 
 	// The transport keeps connections open. The control plane may also be the registry: a pull shortly after the start
 	// then reuses the connection.

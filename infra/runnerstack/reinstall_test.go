@@ -86,6 +86,18 @@ func TestStackNamesWhatItMade(t *testing.T) {
 	}
 }
 
+// The role of ECS stays when its stack is deleted. A new stack that makes it again fails, so the list of what stays names it.
+func TestStackNamesTheRoleOfECSThatItMade(t *testing.T) {
+	for choice, named := range map[string]bool{"Exists": false, "Create": true} {
+		s := stack(t, "EcsServiceLinkedRole", choice)
+		_, made := s.Resources["EcsServiceRole"]
+		out, err := s.Output("RetainedResources")
+		if got := strings.Contains(fmt.Sprint(out), "AWSServiceRoleForECS"); err != nil || made != named || got != named {
+			t.Errorf("%s: the stack makes the role: %t, its output names it: %t, want %t: %v, %v", choice, made, got, named, out, err)
+		}
+	}
+}
+
 // The optional parts of the stack exist only if the customer asks for them.
 func TestOptionalPartsAreTheCustomersChoice(t *testing.T) {
 	const key = "arn:aws:kms:eu-central-1:111122223333:key/0aa0aa00"

@@ -100,9 +100,10 @@ func (b *builder) outputs() {
 	existed := func(made awscdk.CfnCondition) string {
 		return *awscdk.Token_AsString(onIf(made, "", "; it existed before this stack: keep it unless an earlier stack of this install made it"), nil)
 	}
+	serviceRole := *awscdk.Token_AsString(onIf(b.p.newServiceRole, ", AWSServiceRoleForECS (IAM role of ECS: each cluster of the account uses it, so keep it; a new stack needs EcsServiceLinkedRole=Exists)", ""), nil)
 	output("RetainedResources", "what stays in the account when this stack is deleted; remove it only after the vendor has torn the app down",
 		b.bucketName()+" (S3 bucket: the only record of what the app made"+existed(b.p.newBucket)+"), "+b.keyARN()+" (KMS key: opens the bucket"+existed(b.p.newKey)+"), "+
-			*b.boundary.Ref()+" (IAM policy: boundary of the app's roles), "+b.iamARN("role"+b.appPath()+"*")+" (roles that the app made)")
+			*b.boundary.Ref()+" (IAM policy: boundary of the app's roles), "+b.iamARN("role"+b.appPath()+"*")+" (roles that the app made)"+serviceRole)
 	output("BoundaryArn", "permissions boundary of every role that the app makes; kept when the stack is deleted", *b.boundary.Ref())
 	output("WhatTheAppUses", "what the app may use, as the vendor describes it; the parameter AppActions decides", *b.p.appUses.ValueAsString())
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())

@@ -26,7 +26,7 @@ func All() []Version {
 			"RunnerState Paused replaces no task and interrupts no job: the runner reads its mode from a parameter of Systems Manager.",
 			"The boundary keeps roles away from what the install did not make: it recognises its own resources by the tag fairlead_install.",
 			"FlowLogs records the connections of the runner's VPC.",
-			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS.",
+			"EcsServiceLinkedRole makes the role of ECS in an account that has never used ECS; the role stays when the stack is deleted, and the outputs name it.",
 			"An operation can have fewer actions than AppActions: ProvisionActions, DeployActions and DeprovisionActions.",
 			"The runner reports AppActions, so a version of the app that needs more waits.",
 			"AppUses shows AppActions in sentences, in the form and as an output.",

@@ -99,13 +99,20 @@ func (r recording) ask(t *testing.T, name string, more ...string) (out []asked) 
 	return out
 }
 
-// readOnlyAccess is AWS's managed policy, as it was when the calls were recorded, without the
-// other services: the simulator is slow with thousands of actions.
-func readOnlyAccess(t *testing.T, services map[string]bool) map[string]any {
+// recordedReadOnlyAccess returns the actions of AWS's managed policy, as it was when the calls were
+// recorded, for the services of the recorded modules.
+func recordedReadOnlyAccess(t *testing.T) []string {
 	t.Helper()
 	var p struct{ Actions []string }
 	readJSON(t, "testdata/calls/read-only/ReadOnlyAccess.json", &p)
-	return policyOf(slices.DeleteFunc(p.Actions, func(action string) bool {
+	return p.Actions
+}
+
+// readOnlyAccess is that policy without the other services: the simulator is slow with thousands
+// of actions.
+func readOnlyAccess(t *testing.T, services map[string]bool) map[string]any {
+	t.Helper()
+	return policyOf(slices.DeleteFunc(recordedReadOnlyAccess(t), func(action string) bool {
 		service, _, _ := strings.Cut(action, ":")
 		return service != "iam" && !services[service+":*"]
 	})...)

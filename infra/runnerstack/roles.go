@@ -192,9 +192,10 @@ var loses = []string{
 // not included: each plan of a function calls it, and its variables, which may be
 // secret, are also in GetFunctionConfiguration.
 var reads = []string{
-	"athena:GetQueryResults", "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:GetRecords", "dynamodb:PartiQLSelect", "dynamodb:Query", "dynamodb:Scan",
-	"ec2:GetConsoleOutput", "ec2:GetPasswordData", "kinesis:GetRecords", "logs:FilterLogEvents", "logs:GetLogEvents", "logs:GetQueryResults",
-	"logs:StartQuery", "secretsmanager:GetSecretValue", "sqs:ReceiveMessage", "ssm:GetParameter*",
+	"athena:GetQueryResults*", "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:GetRecords", "dynamodb:PartiQLSelect", "dynamodb:Query", "dynamodb:ReadDataForReplication",
+	"dynamodb:Scan", "dynamodb:SearchVectors", "ec2:GetConsole*", "ec2:GetPasswordData", "kinesis:GetRecords", "logs:FilterLogEvents", "logs:GetLogEvents", "logs:GetLogObject",
+	"logs:GetLogRecord", "logs:GetQueryResults", "logs:StartLiveTail", "logs:StartQuery", "rds:Download*", "secretsmanager:GetSecretValue", "sqs:ReceiveMessage",
+	"ssm:GetAccessToken", "ssm:GetAutomationExecution", "ssm:GetCommandInvocation", "ssm:GetParameter*", "ssm:ListCommandInvocations", "states:DescribeExecution",
 }
 
 // plansRead lists the actions that a plan needs to read resources whose content

@@ -35,6 +35,7 @@ func All() []Version {
 			"If you delete the stack while a job runs, the deletion fails at the cluster, and the job keeps its roles and its network until it has ended.",
 			"Jobs share the archives of providers in the state bucket, below providers/.",
 			"WarmTasks keeps tasks started for the first jobs of deployments.",
+			"With PlansReadData No, plans also read no output of commands and automations, no input of executions, no live logs and no logs of databases.",
 		}},
 	}
 }

@@ -104,14 +104,17 @@ var (
 )
 
 // copies lists the types of copies of data. The ARN of a volume's snapshot has no account.
-var copies = []string{"arn:*:ec2:*::snapshot/*", "arn:*:rds:*:*:snapshot:*", "arn:*:rds:*:*:cluster-snapshot:*"}
+var copies = []string{"arn:*:ec2:*::snapshot/*", "arn:*:rds:*:*:auto-backup:*", "arn:*:rds:*:*:cluster-auto-backup:*", "arn:*:rds:*:*:cluster-snapshot:*", "arn:*:rds:*:*:snapshot:*"}
 
 // never lists actions that no role may use: they name no resource whose tags IAM compares, or
 // give away what the app has no reason to share. The first ones run commands on machines
-// which a request names by a target, such as a tag.
-var never = []string{"ssm:CreateActivation", "ssm:*Association*", "ssm:*Maintenance*", "ssm:Start*Execution",
-	"acm:ExportCertificate", "ec2:CreateStoreImage*", "ec2:ExportImage", "ec2:ModifyImage*", "ecr:PutAcc*", "ecr:PutReg*", "ecr:PutRepl*",
-	"iam:DeleteRolePerm*", "logs:PutAcc*", "states:GetExec*"}
+// which a request names by a target, such as a tag. Others return credentials, copy the traffic
+// of a network interface, use a certificate's key in an enclave, or change a setting of the account that protects data, in both
+// directions: the action that removes such a setting is denied too. Some patterns also deny to
+// read the setting; no recorded module reads one of these.
+var never = []string{"ssm:CreateAct*", "ssm:*Association*", "ssm:*Maintenance*", "ssm:Start*Execution",
+	"acm:Export*", "ec2:*ableEbs*", "ec2:*BlockPub*", "ec2:*Enclave*", "ec2:CreateStore*", "ec2:CreateTraf*", "ec2:ExportI*", "ec2:M*Ebs*", "ec2:ModifyImage*",
+	"ecr:*Registry*", "ecr:*Signing*", "ecr:PutAcc*", "ecr:PutRe*", "ecs:P*Acc*", "events:Retr*", "iam:DeleteRolePerm*", "kms:*KeyStore*", "logs:*AccountP*", "s3:PutAccount*", "states:GetExec*"}
 
 // ofOthers is the condition for a resource that this install did not make: its tag is
 // another, or absent. The keys with CreateAction are present only while EC2 or ECS tags a
@@ -146,8 +149,9 @@ func (b *builder) guards() []string {
 
 // useOfGuards lists the actions that a role may use on what guards returns, if its own policy allows them: to read,
 // write and lock states, and to read configuration. Tasks are not read: DescribeTasks returns
-// the overrides of a task, and so the launch token of a job that starts.
-var useOfGuards = []string{"cloudformation:Describe*", "cloudformation:Get*", "cloudformation:List*", "iam:Get*", "iam:List*",
+// the overrides of a task, and so the launch token of a job that starts. The stack is not read
+// either: no role needs it, and a boundary has few characters.
+var useOfGuards = []string{"iam:Get*", "iam:List*",
 	"kms:*crypt*", "kms:Describe*", "kms:G*", "kms:List*", "s3:DeleteObject", "s3:Get*", "s3:List*", "s3:PutObject"}
 
 // ceiling returns the boundary. It is the upper limit of the permissions of each role

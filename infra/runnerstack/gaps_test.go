@@ -122,7 +122,7 @@ var gaps = []gap{
 		[]string{"logs:*ResourcePolicy none"}},
 	{"deliveries, destinations, queries, integrations and detectors of CloudWatch Logs", "change and remove them, and so end the delivery of logs, or send them elsewhere", noRoom, nil, [][2]string{{"logs:PutDestinationPolicy", "logs destination:others"}, {"logs:DeleteDelivery", "logs delivery:others"}, {"logs:DeleteLogDelivery", "*"}, {"logs:DeleteIntegration", "*"}},
 		[]string{"logs:*"}},
-	{"settings and sessions of Systems Manager", "change a setting; end a session", noRoom, nil, [][2]string{{"ssm:UpdateServiceSetting", "ssm servicesetting/ssm/x"}, {"ssm:TerminateSession", "ssm session/others-1"}},
+	{"settings and sessions of Systems Manager", "change a setting; end a session, but not resume it", noRoom, nil, [][2]string{{"ssm:UpdateServiceSetting", "ssm servicesetting/ssm/x"}, {"ssm:TerminateSession", "ssm session/others-1"}},
 		[]string{"ssm:* session", "ssm:*ServiceSetting servicesetting"}},
 	{"commands and automations of Systems Manager", "read their output, signal and stop them; but not start one on others' machines", "apps need it for theirs, and commands have no tags", nil, [][2]string{{"ssm:GetCommandInvocation", "*"}, {"ssm:CancelCommand", "*"}, {"ssm:GetAutomationExecution", "ssm automation-execution/1"}, {"ssm:SendAutomationSignal", "ssm automation-execution/1"}},
 		[]string{"ssm:CancelCommand none", "ssm:GetCommandInvocation none", "ssm:* automation-execution"}},

@@ -142,6 +142,7 @@ func TestOthersResourcesAreOutOfReach(t *testing.T) {
 		{"logs:PutAccountPolicy", "*", never, "each log of the account is copied elsewhere"},
 		{"logs:DeleteAccountPolicy", "*", never, "the account's logs are no longer copied, or show what was masked"},
 		{"ssm:CreateAssociation", arn("ssm", "document/AWS-RunShellScript"), never, "commands run on each machine with a tag"},
+		{"ssm:ResumeSession", arn("ssm", "session/admin-0123456789abcdef0"), never, "the shell of an administrator is taken over"},
 		{"ssm:StartAutomationExecution", arn("ssm", "automation-definition/AWS-UpdateLinuxAmi:1"), never, "an automation uses another's role"},
 		{"ssm:RegisterTaskWithMaintenanceWindow", arn("ssm", "maintenancewindow/mw-0123456789abcdef0"), never, "commands run at another's maintenance window"},
 		{"cloudformation:UpdateStack", arn("cloudformation", "stack/others/1"), never, "another's stack changes under its own role"},

@@ -108,13 +108,14 @@ var copies = []string{"arn:*:ec2:*::snapshot/*", "arn:*:rds:*:*:auto-backup:*", 
 
 // never lists actions that no role may use: they name no resource whose tags IAM compares, or
 // give away what the app has no reason to share. The first ones run commands on machines
-// which a request names by a target, such as a tag. Others return credentials, copy the traffic
+// which a request names by a target, such as a tag, or open a shell that another person opened.
+// Others return credentials, copy the traffic
 // of a network interface, use a certificate's key in an enclave, or change a setting of the account that protects data, in both
 // directions: the action that removes such a setting is denied too. Some patterns also deny to
 // read the setting; no recorded module reads one of these.
-var never = []string{"ssm:CreateAct*", "ssm:*Association*", "ssm:*Maintenance*", "ssm:Start*Execution",
-	"acm:Export*", "ec2:*ableEbs*", "ec2:*BlockPub*", "ec2:*Enclave*", "ec2:CreateStore*", "ec2:CreateTraf*", "ec2:ExportI*", "ec2:M*Ebs*", "ec2:ModifyImage*",
-	"ecr:*Registry*", "ecr:*Signing*", "ecr:PutAcc*", "ecr:PutRe*", "ecs:P*Acc*", "events:Retr*", "iam:DeleteRolePerm*", "kms:*KeyStore*", "logs:*AccountP*", "s3:PutAccount*", "states:GetExec*"}
+var never = []string{"ssm:CreateAct*", "ssm:*Association*", "ssm:*Mainten*", "ssm:ResumeS*", "ssm:Start*Execution",
+	"acm:Ex*", "ec2:*ableEbs*", "ec2:*BlockPub*", "ec2:*Enclave*", "ec2:CreateStore*", "ec2:CreateTraf*", "ec2:ExportI*", "ec2:M*Ebs*", "ec2:ModifyIm*",
+	"ecr:*Registry*", "ecr:*Signing*", "ecr:PutAcc*", "ecr:PutRe*", "ecs:P*Acc*", "events:Retr*", "iam:DeleteRolePerm*", "kms:*KeyStore*", "logs:*AccountP*", "s3:PutAccount*", "states:GetE*"}
 
 // ofOthers is the condition for a resource that this install did not make: its tag is
 // another, or absent. The keys with CreateAction are present only while EC2 or ECS tags a
@@ -176,7 +177,7 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "ClusterStays", Deny: true, Actions: []string{"ecs:*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"ArnLike": {"ecs:cluster": "arn:*:ecs:*:*:cluster/" + b.family()}}},
 		{Sid: "OthersStay", Deny: true, NotActions: slices.Concat(makesNew, readsConfig, usesShared), Resources: b.othersTypes(), Conditions: b.notByService()},
-		{Sid: "OthersCopiesStay", Deny: true, NotActions: []string{"ec2:CreateSnapshot*", "rds:CreateDB*Snapshot", "rds:Describe*"}, Resources: copies, Conditions: inAccount},
+		{Sid: "CopiesStay", Deny: true, NotActions: []string{"ec2:CreateSnapshot*", "rds:CreateDB*Snapshot", "rds:Describe*"}, Resources: copies, Conditions: inAccount},
 		// An overwrite of a parameter cannot have tags, so it needs the tag on the parameter; a new one has it in the request.
 		{Sid: "ParametersStay", Deny: true, Actions: []string{"ssm:PutParameter"},
 			Resources: []string{"*"}, Conditions: map[string]map[string]any{"StringNotEquals": {"aws:RequestTag/" + tagResource: id, "aws:ResourceTag/" + tagResource: id}}},

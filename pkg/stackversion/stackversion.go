@@ -36,7 +36,7 @@ func All() []Version {
 			"Jobs share the archives of providers in the state bucket, below providers/.",
 			"WarmTasks keeps tasks started for the first jobs of deployments.",
 			"With PlansReadData No, plans also read no output of commands and automations, no input of executions, no live logs and no logs of databases.",
-			"No role changes settings of the account's registry, logs, ECS, disks and public access, reads the credentials of a connection of EventBridge, copies network traffic, or uses automated backups of others.",
+			"No role changes settings of the account's registry, logs, ECS, disks and public access, reads the credentials of a connection of EventBridge, resumes a session of Systems Manager, uses a certificate in an enclave, copies network traffic, or uses automated backups of others.",
 		}},
 	}
 }

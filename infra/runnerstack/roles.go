@@ -108,11 +108,11 @@ var copies = []string{"arn:*:ec2:*::snapshot/*", "arn:*:rds:*:*:auto-backup:*", 
 
 // never lists actions that no role may use: they name no resource whose tags IAM compares, or
 // give away what the app has no reason to share. The first ones run commands on machines
-// which a request names by a target, such as a tag, or open a shell that another person opened.
-// Others return credentials, copy the traffic
-// of a network interface, use a certificate's key in an enclave, or change a setting of the account that protects data, in both
-// directions: the action that removes such a setting is denied too. Some patterns also deny to
-// read the setting; no recorded module reads one of these.
+// which a request names by a target, such as a tag, or take over a shell that another person
+// opened. Others return credentials, copy the traffic of a network interface, use a certificate's
+// key in an enclave, or change a setting of the account that protects data. The action that
+// removes such a setting is denied too. Some patterns also deny reading the setting; no recorded
+// module reads one of these.
 var never = []string{"ssm:CreateAct*", "ssm:*Association*", "ssm:*Mainten*", "ssm:ResumeS*", "ssm:Start*Execution",
 	"acm:Ex*", "ec2:*ableEbs*", "ec2:*BlockPub*", "ec2:*Enclave*", "ec2:CreateStore*", "ec2:CreateTraf*", "ec2:ExportI*", "ec2:M*Ebs*", "ec2:ModifyIm*",
 	"ecr:*Registry*", "ecr:*Signing*", "ecr:PutAcc*", "ecr:PutRe*", "ecs:P*Acc*", "events:Retr*", "iam:DeleteRolePerm*", "kms:*KeyStore*", "logs:*AccountP*", "s3:PutAccount*", "states:GetE*"}

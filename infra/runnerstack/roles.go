@@ -198,7 +198,7 @@ var loses = []string{
 // secret, are also in GetFunctionConfiguration.
 var reads = []string{
 	"athena:GetQueryResults*", "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:GetRecords", "dynamodb:PartiQLSelect", "dynamodb:Query", "dynamodb:ReadDataForReplication",
-	"dynamodb:Scan", "dynamodb:SearchVectors", "ec2:GetConsole*", "ec2:GetPasswordData", "kinesis:GetRecords", "logs:FilterLogEvents", "logs:GetLogEvents", "logs:GetLogObject",
+	"dynamodb:Scan", "dynamodb:SearchVectors", "ec2:GetConsole*", "ec2:GetPasswordData", "kinesis:GetRecords", "logs:FilterLogEvents", "logs:GetLogEvents",
 	"logs:GetLogRecord", "logs:GetQueryResults", "logs:StartLiveTail", "logs:StartQuery", "rds:Download*", "secretsmanager:GetSecretValue", "sqs:ReceiveMessage",
 	"ssm:GetAccessToken", "ssm:GetAutomationExecution", "ssm:GetCommandInvocation", "ssm:GetParameter*", "ssm:ListCommandInvocations", "states:DescribeExecution",
 }

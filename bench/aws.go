@@ -201,8 +201,7 @@ func measureAWS(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	// One renewal in each control.MaxSessionAge is a new session, which needs two requests and three records; it counts as a renewal.
-	out.Hour = usage{Queue: receivesAnHour}.plus(renewalsAnHour, renewal).plus(1, check)
+	out.Hour = usage{Queue: receivesAnHour}.plus(renewalsAnHour, renewal).plus(1/control.MaxSessionAge.Hours(), newSession(renewal)).plus(1, check)
 	out.Job, out.Month = counted.job(), atRest(sweep)
 
 	if err := b.writeCounted(out); err != nil {
@@ -235,8 +234,15 @@ func (b *bench) writeCounted(out taken) error {
 const (
 	claimFor       = 20 * time.Second
 	receivesAnHour = float64(time.Hour / claimFor)
-	renewalsAnHour = 3600. / (0.63 * 15 * 60) // between 60 and 66 % of 15 minutes
+	renewalsAnHour = 3600. / (0.64 * 15 * 60) // between 62 and 66 % of 15 minutes
 )
+
+// newSession returns what a new session needs more than a renewal: a request for its challenge, which reads and writes nothing, and a
+// transaction of three records in place of one write.
+func newSession(renewal usage) usage {
+	const records, each = 3, 2 // a transaction costs two units for each record
+	return usage{Requests: 1, GBSeconds: renewal.GBSeconds, Writes: records*each - 1, Reads: records * each, LogGB: renewal.LogGB, OutGB: renewal.OutGB}
+}
 
 // claimAtAPI returns the usage of a claim of an idle runner at the API.
 func claimAtAPI(ctx context.Context, b *bench) (claim usage, err error) {

@@ -135,7 +135,7 @@ func TestPageHasTheBills(t *testing.T) {
 		default:
 			continue
 		}
-		if err := checkGoal(f, rounded(f.Value)); err != nil {
+		if err := checkGoal(f, f.Value); err != nil {
 			t.Error(err)
 		}
 	}
@@ -309,7 +309,7 @@ func stackTimes(sizes map[string]int64) []stackTime {
 	for _, of := range []struct{ prefix, provider string }{{"full_", "`hashicorp/aws` in full size"}, {"", "a `hashicorp/aws` with few services"}} {
 		packed := float64(sizes[of.prefix+"packed_bytes"])
 		rows = append(rows, []stackTime{
-			{of.prefix + "mirror", "a job is claimed", "its tool has " + of.provider + ", whose archive is in the mirror of the stack's bucket", taskStart + packed/s3Rate, "start of the task; S3 in the same region gives 85 MB/s for a request", 0, false},
+			{of.prefix + "mirror", "a job is claimed", "its tool has " + of.provider + ", whose archive is in the mirror of the stack's bucket", taskStart + packed/s3Rate, "start of the task; S3 in the same region gives 85 MB/s for a request", 20, true},
 			{of.prefix + "mirror_first", "a job is claimed", "the same, with an empty mirror", taskStart + packed/lineRate, "start of the task; download at 100 Mbit/s, assumed", 0, false},
 			{of.prefix + "registry", "a job is claimed", "the same without a mirror, from a registry on the same machine", taskStart + packed/lineRate, "as above", 0, false},
 			{of.prefix + "registry_line", "a job is claimed", "the same, from a registry behind a line of 100 Mbit/s", taskStart, "start of the task", 0, false},
@@ -319,11 +319,32 @@ func stackTimes(sizes map[string]int64) []stackTime {
 	return rows
 }
 
+// recordedTimes returns what the benchmarks of package awstest recorded: times, and the sizes and numbers beside them.
+func recordedTimes(t *testing.T) (times map[string]spread, sizes map[string]int64) {
+	t.Helper()
+	times, sizes = map[string]spread{}, map[string]int64{}
+	for _, file := range []string{"aws-times.json", "aws-providers.json", "aws-chain.json"} {
+		for name, raw := range load[map[string]json.RawMessage](t, file) {
+			var s spread
+			var size int64
+			if err := json.Unmarshal(raw, &size); err == nil {
+				sizes[name] = size
+			} else if err := json.Unmarshal(raw, &s); err != nil {
+				t.Fatalf("%s: %s: %v", file, name, err)
+			} else {
+				times[name] = s
+			}
+		}
+	}
+	return times, sizes
+}
+
 // `make bench-aws` runs this test after it measures: the slowest run with AWS's part is within the goal. The delivery of a
-// subscription has no documented time, so the goal of a follower is for the part that is measured.
+// subscription has no documented time, so the goal of a follower is for the part that is measured. So is that of a provider: a
+// task starts with and without one.
 func TestTimesOfTheStacksMeetTheirGoals(t *testing.T) {
-	times := load[map[string]spread](t, "aws-times.json")
-	for _, r := range stackTimes(nil) {
+	times, sizes := recordedTimes(t)
+	for _, r := range stackTimes(sizes) {
 		if r.goal == 0 {
 			continue
 		}
@@ -340,21 +361,7 @@ func TestTimesOfTheStacksMeetTheirGoals(t *testing.T) {
 // docs/vendor/cost-and-scale.md has the times that the benchmarks of package awstest measure on the emulated stacks, with AWS's
 // part, which is not measured here.
 func TestPageHasTheTimesOfTheStacks(t *testing.T) {
-	times := load[map[string]spread](t, "aws-times.json")
-	sizes := map[string]int64{}
-	for _, file := range []string{"aws-providers.json", "aws-chain.json"} {
-		for name, raw := range load[map[string]json.RawMessage](t, file) {
-			var s spread
-			var size int64
-			if err := json.Unmarshal(raw, &size); err == nil {
-				sizes[name] = size
-			} else if err := json.Unmarshal(raw, &s); err != nil {
-				t.Fatalf("%s: %s: %v", file, name, err)
-			} else {
-				times[name] = s
-			}
-		}
-	}
+	times, sizes := recordedTimes(t)
 	var table strings.Builder
 	table.WriteString("| from | to | of | median | maximum | AWS adds | median with it | maximum with it | goal | AWS's part |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range stackTimes(sizes) {

@@ -51,6 +51,7 @@ type stacks struct {
 	Deployed    map[string]route `json:"deployed"`
 	Jobs        int              `json:"jobs"`
 	Queue       int              `json:"queue"`
+	Stored      int              `json:"stored"`
 	Heartbeats  route            `json:"heartbeats"`
 }
 
@@ -144,7 +145,8 @@ func (b *bench) readStacks() (s stacks, err error) {
 }
 
 // job returns the usage of a job that ends at once, in a deployment of four components. Not in it: renewals and heartbeats, which
-// Minute has; waiting warm steps; the log, which BenchmarkJobLog counts; the sweep; and requests of people, who read.
+// Minute has; waiting warm steps; the log, which BenchmarkJobLog counts; the sweep; and requests of people, who read. The records of
+// the job and its deployment are kept without end: their storage is that of one month.
 func (s stacks) job() usage {
 	var sum usage
 	for _, name := range slices.Sorted(maps.Keys(s.Deployed)) { // sorted, for the same sum each time
@@ -157,8 +159,26 @@ func (s stacks) job() usage {
 		sum.Reads += r.LogReads
 	}
 	sum.Queue += float64(s.Queue)
+	sum.KMS = float64(s.signatures()) + dataKeysOfAJob*float64(s.Jobs)
+	sum.TableGB += float64(s.Stored) / 1e9 // a month
 	return usage{}.plus(1/float64(s.Jobs), sum)
 }
+
+// signatures returns how many specs the deployment signed.
+func (s stacks) signatures() (n int) {
+	for _, r := range s.Deployed {
+		n += r.Calls["KMS Sign"]
+	}
+	return n
+}
+
+const (
+	// processes is the number of processes of functions that seal and open values, if 10,000 installs work: what runs at once.
+	processes = 20
+	// dataKeysOfAJob are the requests to KMS for data keys, for each job of 10,000 installs: each hour each process makes one, and
+	// opens that of each other process once; see pkg/seal/kms. The counted deployment has the first requests of all processes.
+	dataKeysOfAJob = processes * (1 + processes) * monthHours / (most * 200.)
+)
 
 // piece returns the GB-seconds of an invocation of logindex that appends a piece. An invocation that archives a log also asks S3.
 func (s stacks) piece() float64 {
@@ -181,7 +201,7 @@ func busyShare() float64 { return float64(len(together)) / jobsOfShop }
 
 // warmWaits returns for how many seconds steps wait for each job, and how often they look for their markers meanwhile, if jobs last
 // so long. After each claim the agent starts a step for each job that follows; a step waits for five minutes at most. It looks each
-// second, and after a minute every two.
+// second, and after a minute every three.
 func warmWaits(job time.Duration) (seconds, looks float64) {
 	left := jobsOfShop
 	ages := []time.Duration{} // of the steps that wait, oldest first
@@ -195,7 +215,7 @@ func warmWaits(job time.Duration) (seconds, looks float64) {
 			end := min(age+job, warmFor)
 			eager := max(0, min(end, time.Minute)-age)
 			seconds += (end - age).Seconds()
-			looks += eager.Seconds() + (end-age-eager).Seconds()/2
+			looks += eager.Seconds() + (end-age-eager).Seconds()/3
 			ages[i] = age + job
 		}
 	}
@@ -213,12 +233,12 @@ func (s stacks) warmSecond() (usage, error) {
 }
 
 // minute returns the usage of each minute of a running job: it renews its lease four times a minute, and looks for its cancel marker
-// every two seconds with half a read unit. Each renewal also changes the job, which invokes dispatch. An agent that
+// every 1.5 seconds with half a read unit. Each renewal also changes the job, which invokes dispatch. An agent that
 // has jobs sends a heartbeat every 18 s.
 func (s stacks) minute(beat time.Duration) (usage, error) {
 	const (
 		renewals = 4
-		looks    = 30
+		looks    = 40
 	)
 	renewal, err := of(s.Deployed, renewalRoute)
 	dispatch, err2 := of(s.Deployed, "dispatch")

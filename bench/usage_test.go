@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -30,13 +31,13 @@ func TestFigureAboveItsGoalFails(t *testing.T) {
 }
 
 // In a deployment of examples/shop whose jobs last a minute, no step waits for more than five minutes: 7, 6, 4, 2, 1 and 0 steps wait in
-// its six minutes. The seven look each second in the first minute, and then every two.
+// its six minutes. The seven look each second in the first minute, and then every three.
 func TestWarmStepsWaitForFiveMinutesAtMost(t *testing.T) {
 	seconds, looks := warmWaits(time.Minute)
 	if want := 60. * (7 + 6 + 4 + 2 + 1) / 8; seconds != want {
 		t.Errorf("with jobs of a minute steps wait %.1f s for each job, want %.1f s", seconds, want)
 	}
-	if want := 60. * (7 + (6+4+2+1)/2.) / 8; looks != want {
+	if want := 60. * (7 + (6+4+2+1)/3.) / 8; math.Abs(looks-want) > 1e-9 {
 		t.Errorf("with jobs of a minute steps look %.1f times for each job, want %.1f", looks, want)
 	}
 	// With jobs of ten minutes each step waits for five of them, and is replaced at the next claim.
@@ -44,7 +45,7 @@ func TestWarmStepsWaitForFiveMinutesAtMost(t *testing.T) {
 	if want := 300. * (7 + 6 + 4 + 2 + 1) / 8; seconds != want {
 		t.Errorf("with jobs of ten minutes steps wait %.1f s for each job, want %.1f s", seconds, want)
 	}
-	if want := (60 + 240/2.) * (7 + 6 + 4 + 2 + 1) / 8; looks != want {
+	if want := (60 + 240/3.) * (7 + 6 + 4 + 2 + 1) / 8; looks != want {
 		t.Errorf("with jobs of ten minutes steps look %.1f times for each job, want %.1f", looks, want)
 	}
 }

@@ -1,5 +1,5 @@
 // Package cancelmark defines the cancel marker of an attempt, and the marker of a warm step. The control plane writes the
-// marker when it cancels a job, and the attempt's step looks for it every two seconds. A found
+// marker when it cancels a job, and the attempt's step looks for it every 1.5 seconds. A found
 // marker only makes the step renew its lease at once: the answer to the renewal decides whether
 // the job is canceled. So a lost, late or wrong marker costs latency or one request.
 //

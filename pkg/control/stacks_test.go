@@ -132,6 +132,31 @@ components:
 	})
 }
 
+// Each renewal of a session has the same report. Soon after a change a deployment may wait for it; an hour later none does, and each
+// read of the install would be for nothing: an idle install is nothing but renewals.
+func TestOldReportReadsNoInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		meter := enginetest.Meter(enginetest.Memory())
+		s := newStackedOn(t, meter)
+		w := firstReport(s.create(control.NewStack{Account: customer, Region: "eu-central-1"}))
+		reads := func() float64 {
+			t.Helper()
+			meter.Reset()
+			if _, err := s.open(w); err != nil {
+				t.Fatal(err)
+			}
+			return meter.Total().Read
+		}
+		reads() // the first report adopts the bucket of the stack
+		time.Sleep(10 * time.Minute)
+		fresh := reads()
+		time.Sleep(time.Hour)
+		if old := reads(); old != fresh-1 {
+			t.Errorf("a session with an old report reads %v units, and one with a fresh report %v: want one less", old, fresh)
+		}
+	})
+}
+
 // The state of a stack depends on the sessions of its runner. In this test, the stack is
 // requested, installed, updated, lost, installed again and stopped.
 func TestStackStateFollowsItsSessions(t *testing.T) {

@@ -58,7 +58,7 @@ func newSession(base *client.Client, id identity, instance string, o Options, ex
 // renewalSpread is the part of a session's lifetime over which agents spread their renewals. The
 // last of them is before 10 minutes of 15: then an idle agent's heartbeat is due, and the renewal is
 // this heartbeat.
-const renewalSpread = 0.06
+const renewalSpread = 0.04
 
 // leastToOpen is the time that a caller that had to wait must have left for opening a session. With
 // less, the answer may come too late: then a challenge and a session were opened for nothing.
@@ -117,7 +117,7 @@ func (s *session) have(ctx context.Context) (*client.Client, error) {
 	s.client = c
 	s.made++
 	s.since, s.until = s.now(), s.now().Add(lifetime)
-	s.renewAt = s.now().Add(time.Duration(float64(lifetime) * (0.6 + renewalSpread*s.random())))
+	s.renewAt = s.now().Add(time.Duration(float64(lifetime) * (0.62 + renewalSpread*s.random())))
 	s.queue, s.renewal = made.Queue, made.RenewalNonce
 	if made.Registry != "" {
 		s.registry = made.Registry

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	// lookEvery is the time between two looks for the cancel marker. With the write of the marker
-	// and the renewal that follows, a cancellation reaches the step within 3 s.
-	lookEvery = 2 * time.Second
+	// lookEvery is the time between two looks for the cancel marker. With the write of the marker, a
+	// second until a read of DynamoDB sees it, and the renewal that follows, a cancellation reaches the
+	// tool within 3 s.
+	lookEvery = 1500 * time.Millisecond
 	// lookTimeout bounds one look. DynamoDB answers within milliseconds.
 	lookTimeout = 2 * time.Second
 	// maxLookPause is the longest time between two looks that fail. Some networks block DynamoDB.

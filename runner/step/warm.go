@@ -29,8 +29,8 @@ const (
 	// request does not let it wait. The job waits for this long at most.
 	awaitPause = time.Second
 	// awaitPatient replaces awaitPause between two looks for the marker when a step has waited for longer than patientAfter:
-	// then jobs of its deployment take minutes, so a second more is little. Where jobs are short, no step waits so long.
-	awaitPatient = 2 * time.Second
+	// then jobs of its deployment take minutes, so two seconds more are little. Where jobs are short, no step waits so long.
+	awaitPatient = 3 * time.Second
 	patientAfter = time.Minute
 	// awaitWithMarker is the pause of a step that looks for its marker meanwhile. A marker can be lost, and a step whose
 	// deployment has ended gets none.

@@ -96,7 +96,7 @@ func TestWarmStepTakesOnlyAFittingJob(t *testing.T) {
 	}
 }
 
-// On AWS each request of a waiting step is billed. The step looks for its marker each second, and after a minute every two, which costs
+// On AWS each request of a waiting step is billed. The step looks for its marker each second, and after a minute every three, which costs
 // a thirtieth, and asks once a minute: for the case that the marker is lost, and to learn that its deployment has ended.
 func TestWarmStepLooksForItsMarker(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -107,9 +107,9 @@ func TestWarmStepLooksForItsMarker(t *testing.T) {
 		polls  int // at most
 		looks  int // at most
 	}{
-		"its job comes":               {mark: true, after: 200 * time.Second, within: 2 * time.Second, polls: 5, looks: 61 + 71},
+		"its job comes":               {mark: true, after: 200 * time.Second, within: 3 * time.Second, polls: 5, looks: 61 + 48},
 		"its job comes soon":          {mark: true, after: 50 * time.Second, within: time.Second, polls: 2, looks: 51},
-		"the marker is lost":          {after: 200 * time.Second, within: time.Minute + 2*time.Second, polls: 6, looks: 61 + 91},
+		"the marker is lost":          {after: 200 * time.Second, within: time.Minute + 3*time.Second, polls: 6, looks: 61 + 68},
 		"the network blocks DynamoDB": {mark: true, broken: true, after: 200 * time.Second, within: 2 * time.Second, polls: 220, looks: 3},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -252,7 +252,9 @@ func BenchmarkTimes(b *testing.B) {
 			s.add("line_to_reader", r.ages(time.Now())...)
 		}
 		r.read(ctx, 20*time.Second) // the step hears of its first follower when it renews its lease
-		for end := time.Now().Add(2 * watched); time.Now().Before(end); {
+		// A step looks for a cancellation every 1.5 s. Each run cancels at another moment between two looks: a fixed one could always be a good one.
+		phase := time.Duration(len(s["cancel_to_interrupt"])%9) * 1500 * time.Millisecond / 9
+		for end := time.Now().Add(2*watched + phase); time.Now().Before(end); {
 			r.read(ctx, 20*time.Second)
 			if ages := r.ages(time.Now()); time.Until(end) < watched {
 				s.add("line_to_follower", ages...)

@@ -2,10 +2,20 @@ package awstest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/pkg/store/dynamo"
 )
 
 // usage is what BenchmarkUsage counts. Package bench makes the prices of it.
@@ -20,12 +30,20 @@ type usage struct {
 	Deployed map[string]use `json:"deployed"`
 	Jobs     int            `json:"jobs"`
 	Queue    int            `json:"queue"`
+	// Stored is how many bytes the table and its indexes grew by the deployment, without items that expire.
+	Stored int `json:"stored"`
 	// Heartbeats are the heartbeats of agents, apart from renewals of their sessions.
 	Heartbeats use `json:"heartbeats"`
 }
 
-// idleFor is how long BenchmarkUsage observes an idle runner: two sessions of briefSessions and more.
-const idleFor = 100 * time.Second
+// idleFor returns how long BenchmarkUsage observes an idle runner: some renewals of the sessions of briefSessions, or at least one if
+// nothing is recorded.
+func idleFor(recorded bool) time.Duration {
+	if recorded {
+		return 400 * time.Second
+	}
+	return 100 * time.Second
+}
 
 // heartbeatRoute is the route of an agent's heartbeats.
 const heartbeatRoute = "POST /runner/v1/session/heartbeat"
@@ -48,10 +66,11 @@ func BenchmarkUsage(b *testing.B) {
 		seen := a.meter.look()
 		return seen[heartbeatRoute].Count > 0 && seen["webhook"].Count > 0
 	})
-	var out usage
+	a.ageReports()
+	file, out := os.Getenv("FAIRLEAD_BENCH_USAGE"), usage{}
 	for b.Loop() {
 		before, asked, began := a.meter.look(), polls(), time.Now()
-		time.Sleep(idleFor) // the time is what is observed
+		time.Sleep(idleFor(file != "")) // the time is what is observed
 		out.IdleSeconds, out.Idle, out.Polls = time.Since(began).Seconds(), a.meter.since(before), polls()-asked
 		if out.Idle[sessionsRoute].Count == 0 {
 			b.Error("an idle runner did not renew its session")
@@ -62,18 +81,90 @@ func BenchmarkUsage(b *testing.B) {
 			}
 		}
 
+		stored := a.stored("Table")
 		before, asked = a.meter.look(), polls()+w.guard.Uses(session, "sqs:DeleteMessage")+w.guard.Uses(session, "sqs:ChangeMessageVisibility")
 		d := w.deployInstall("acme")
 		w.waitArchived("acme")
 		out.Jobs = len(w.jobs(d))
 		out.Deployed, out.Queue = a.meter.since(before), polls()+w.guard.Uses(session, "sqs:DeleteMessage")+w.guard.Uses(session, "sqs:ChangeMessageVisibility")-asked
+		out.Stored = a.stored("Table") - stored
 	}
 	out.Heartbeats = a.meter.look()[heartbeatRoute]
 	text, err := json.MarshalIndent(out, "", "  ")
-	if file := os.Getenv("FAIRLEAD_BENCH_USAGE"); err == nil && file != "" {
+	if err == nil && file != "" {
 		err = os.WriteFile(file, append(text, '\n'), 0o644)
 	}
 	w.ok("write what was used", err)
 	b.Logf("%s", text)
 	b.ReportMetric(0, "ns/op") // removes the time of the run
+}
+
+// ageReports makes the reports of all stacks a day old: after an hour without a change a renewal reads less.
+func (a *account) ageReports() {
+	a.t.Helper()
+	s, ctx := store.New(dynamo.New(a.config("DYNAMODB"), a.ref("Table"))), a.t.Context()
+	installs, err := s.Installs(ctx, fairlead.DefaultOrg, fairlead.PageQuery{})
+	if err != nil || len(installs.Items) == 0 {
+		a.t.Fatalf("read the installs: %d, %v", len(installs.Items), err)
+	}
+	for _, i := range installs.Items {
+		stack, err := s.Stack(ctx, i.V.RunnerID)
+		if err != nil {
+			a.t.Fatalf("read the stack of %s: %v", i.V.Name, err)
+		}
+		stack.V.Reported = stack.V.Reported.Add(-24 * time.Hour)
+		var tx store.Tx
+		tx.PutStack(stack)
+		if err := s.Commit(ctx, "age-"+string(i.V.ID), &tx); err != nil {
+			a.t.Fatalf("age the report of %s: %v", i.V.Name, err)
+		}
+	}
+}
+
+// stored returns the bytes of a table and its indexes as DynamoDB bills their storage: names and values of attributes, and 100 for each
+// item and for each entry of an index. It leaves out items that expire.
+func (a *account) stored(id string) (sum int) {
+	a.t.Helper()
+	const overhead = 100
+	keys := [][]string{nil, {dynamo.AttrListPartition, dynamo.AttrListSort}, {dynamo.AttrDuePartition, dynamo.AttrDueSort}}
+	pages := dynamodb.NewScanPaginator(dynamodb.NewFromConfig(a.config("DYNAMODB")), &dynamodb.ScanInput{TableName: aws.String(a.ref(id)), ConsistentRead: aws.Bool(true)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(a.t.Context())
+		if err != nil {
+			a.t.Fatalf("read the table: %v", err)
+		}
+		for _, item := range page.Items {
+			if item[dynamo.AttrExpires] != nil {
+				continue
+			}
+			for i, index := range keys {
+				names := slices.Concat([]string{dynamo.AttrPartition, dynamo.AttrSort}, index)
+				if i == 0 {
+					names = slices.Collect(maps.Keys(item))
+				}
+				if slices.ContainsFunc(names, func(name string) bool { return item[name] == nil }) {
+					continue // the item is not in this index
+				}
+				sum += overhead
+				for _, name := range names {
+					sum += len(name) + sizeOf(a.t, item[name])
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// sizeOf returns the bytes of a value of the types that package dynamo writes.
+func sizeOf(t testing.TB, value types.AttributeValue) int {
+	switch v := value.(type) {
+	case *types.AttributeValueMemberS:
+		return len(v.Value)
+	case *types.AttributeValueMemberB:
+		return len(v.Value)
+	case *types.AttributeValueMemberN:
+		return len(v.Value)/2 + 1
+	}
+	t.Fatalf("an item has a value of type %T", value)
+	return 0
 }

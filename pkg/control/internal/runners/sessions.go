@@ -130,7 +130,7 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (OpenedSession,
 		return OpenedSession{}, err
 	}
 	out := OpenedSession{Session: sessionOf(f.Kernel, r.session)}
-	if r.stack != nil {
+	if r.stack != nil && f.Now().Sub(r.stack.Reported) < freshReport {
 		out.Reported = &StackInstall{Org: r.stack.Org, ID: r.stack.Install, Name: r.stack.InstallName}
 	}
 	out.Isolation = r.isolation
@@ -149,6 +149,10 @@ func (f *Fleet) OpenSession(ctx context.Context, p SessionProof) (OpenedSession,
 	out.Settings, err = f.AgentSettings(ctx, runner.ID, "")
 	return out, err
 }
+
+// freshReport is for how long after a change of its report a stack's sessions look for a deployment that waits for the change. A
+// deployment that is created later reads the new report. An hour has six renewals, in case that one of them fails.
+const freshReport = time.Hour
 
 // sessionRequest is the outcome of a request for a session.
 type sessionRequest struct {

@@ -61,8 +61,16 @@ func TestCheckoutsOfACommitDeployTheSame(t *testing.T) {
 	for _, name := range []string{"first", "a-second-checkout"} {
 		source := cmp.Or(root, "../..") // the second checkout is of the first one's commit
 		root = filepath.Join(t.TempDir(), name)
-		if text, err := exec.CommandContext(t.Context(), "git", "clone", "--quiet", source, root).CombinedOutput(); err != nil {
+		if text, err := exec.CommandContext(t.Context(), "git", "clone", "--quiet", "--no-tags", source, root).CombinedOutput(); err != nil {
 			t.Fatalf("clone the repository: %v\n%s", err, text)
+		}
+		if name == "first" { // one checkout has a tag and a file that git does not know, as an operator's has
+			if text, err := exec.CommandContext(t.Context(), "git", "-C", root, "tag", "v9.9.9").CombinedOutput(); err != nil {
+				t.Fatalf("tag the commit: %v\n%s", err, text)
+			}
+			if err := os.WriteFile(filepath.Join(root, "notes.txt"), []byte("by hand"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		out := filepath.Join(root, "bin", "infra")
 		infratest.CDKIn(t, root, "synth", "--quiet", "--output", out)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -358,7 +359,9 @@ func TestLogSurvivesLostAnswersAndRewinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := succeeded(t, s.UntilFinished(job)) // the server checks size and checksum
-	if j.Finish.Log.Truncated || strings.Count(string(j.Log), "-of-the-log\n") != 2000 || !hasLine(j.Log, "working") {
-		t.Errorf("%d bytes, %+v", len(j.Log), j.Finish.Log)
+	// On a busy machine the tool breaks a line whose end it does not get within 100 ms.
+	whole := regexp.MustCompile(`\n\S+ \(local-exec\): `).ReplaceAll(j.Log, nil)
+	if n := len(regexp.MustCompile(`line-[0-9]+-of-the-log`).FindAll(whole, -1)); j.Finish.Log.Truncated || n != 2000 || !hasLine(j.Log, "working") {
+		t.Errorf("%d lines in %d bytes, %+v", n, len(j.Log), j.Finish.Log)
 	}
 }

@@ -15,9 +15,9 @@ var (
 	errNoBudget = errors.New("nothing was done, because no amount is set from which on the cost of this account raises an alarm: set MONTHLY_BUDGET=500 for 500 US dollars a month, or MONTHLY_BUDGET=none if you watch the cost in another way")
 )
 
-// asks returns an error for each choice about alarms that neither this deployment nor an earlier one made. A stack that exists may
+// undecided returns an error for each choice about alarms that neither this deployment nor an earlier one made. A stack that exists may
 // have the defaults, for which the operator was not asked.
-func (d *Deployment) asks(s state) (open []error) {
+func (d *Deployment) undecided(s state) (open []error) {
 	if created(s.status) {
 		return nil
 	}

@@ -218,7 +218,7 @@ func (d *Deployment) Do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if open := d.asks(s); len(open) > 0 && !d.DryRun {
+	if open := d.undecided(s); len(open) > 0 && !d.DryRun {
 		return open[0]
 	}
 	d.announce(s)
@@ -544,7 +544,7 @@ func (d *Deployment) announce(s state) {
 	default:
 		step("let no other account read them")
 	}
-	open := d.asks(s)
+	open := d.undecided(s)
 	if s.alarms != "" {
 		step("send alarms to %s; AWS asks this address for a confirmation first", s.alarms)
 	} else {

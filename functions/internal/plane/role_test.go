@@ -157,12 +157,15 @@ func TestSpareKeySignsForEarlierRunners(t *testing.T) {
 	c := newCloud(t)
 	ctx := t.Context()
 	cfg := c.controlAPI()
-	cfg.SpareKey = c.spareKey
+	cfg.SpareKey, cfg.Version = c.spareKey, "v1.4.0"
 	person := must(client.New(front(t, c.start("controlapi", cfg)), "", client.Options{}))(t)
 	person = person.WithToken(firstToken(t, c.start("controlapi", cfg)))
 	meta := must(person.Meta(ctx))(t)
 	if len(meta.Keys) != 2 || !c.pub.Equal(ed25519.PublicKey(meta.Keys[0].PublicKey)) || !c.sparePub.Equal(ed25519.PublicKey(meta.Keys[1].PublicKey)) {
 		t.Fatalf("a new runner pins %+v, want both keys", meta.Keys)
+	}
+	if meta.Version != "v1.4.0" { // the stack's parameter; the build of a function has no version
+		t.Errorf("the control plane reports the version %q, want the one in its environment", meta.Version)
 	}
 	must(person.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "east"}))(t)
 	session := c.sessionAPI()

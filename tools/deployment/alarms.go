@@ -9,10 +9,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 )
 
-// These errors stop a first deployment that does not say who gets alarms, or from which cost on there is one.
+// These errors stop a first deployment that does not say who gets alarms, or what the account may cost.
 var (
 	errNoAlarms = errors.New("nothing was done, because no address is set that gets alarms: set ALARM_EMAIL=ops@example.com, or ALARM_EMAIL=none if you watch the stack's alarms in another way")
-	errNoBudget = errors.New("nothing was done, because no amount is set from which on the cost of this account raises an alarm: set MONTHLY_BUDGET=500 for 500 US dollars a month, or MONTHLY_BUDGET=none if you watch the cost in another way")
+	errNoBudget = errors.New("nothing was done, because no monthly budget is set: set MONTHLY_BUDGET=500 for an alarm above 500 US dollars a month, or MONTHLY_BUDGET=none if you watch the cost in another way")
 )
 
 // undecided returns an error for each choice about alarms that neither this deployment nor an earlier one made. A stack that exists may

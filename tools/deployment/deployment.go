@@ -557,7 +557,7 @@ func (d *Deployment) announce(s state) {
 		step("raise an alarm if this account costs more than $%s a month, or if AWS forecasts it", s.budget)
 	} else {
 		if slices.Contains(open, errNoBudget) {
-			step("ask for MONTHLY_BUDGET=: an amount in US dollars from which on the cost raises an alarm, or none")
+			step("ask for MONTHLY_BUDGET=: an amount in US dollars, above which the cost raises an alarm, or none")
 		}
 		step("raise no alarm for what this account costs: set MONTHLY_BUDGET= to an amount in US dollars")
 	}

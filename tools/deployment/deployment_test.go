@@ -406,7 +406,7 @@ func (a *account) deployment(t *testing.T) (*deployment.Deployment, *bytes.Buffe
 	t.Cleanup(server.Close)
 	out := &bytes.Buffer{}
 	alarms, budget := "", ""
-	if a.status == "" || strings.HasPrefix(a.status, "ROLLBACK") { // the first deployment must say who gets alarms, and from which cost on
+	if a.status == "" || strings.HasPrefix(a.status, "ROLLBACK") { // the first deployment must say who gets alarms, and what the account may cost
 		alarms, budget = deployment.NoAlarmEmail, deployment.NoBudget
 	}
 	return &deployment.Deployment{Options: deployment.Options{Stage: "test", Operator: "alice", Version: "v1.2.3", Yes: true, AlarmEmail: alarms, Budget: budget}, Root: a.root, Run: a.run, Remote: a, Out: out,
@@ -759,8 +759,8 @@ func TestFirstDeploymentAsksWhoGetsAlarms(t *testing.T) {
 	}
 }
 
-// A cost that no one watches grows until the bill. The first deployment must say from which amount on there is an alarm.
-func TestFirstDeploymentAsksFromWhichCostThereIsAnAlarm(t *testing.T) {
+// A cost that no one watches grows until the bill. The first deployment must name a budget, or none.
+func TestFirstDeploymentAsksForABudget(t *testing.T) {
 	for _, amount := range []string{deployment.NoBudget, "500"} {
 		a := &account{}
 		d, out := a.deployment(t)

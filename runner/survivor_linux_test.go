@@ -2,11 +2,13 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/proctree/proctreetest"
 	"github.com/fairlead/fairlead/test/plane"
@@ -45,11 +47,16 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 			s.Until("nothing left on disk", a.empty)
 			// The next plan has only the resource whose creation was interrupted.
 			p := succeeded(t, s.UntilFinished(s.Queue(spec("plan", storage, ref)))).Finish.Plan
-			if p.Changes.Add != 1 || strings.Contains(string(p.Summary), "terraform_data.first") {
-				t.Errorf("the plan would create an existing resource again: %+v\n%s", p.Changes, p.Summary)
+			if p.Changes.Add != 1 || changes(p.ChangeSet, "terraform_data.first") {
+				t.Errorf("the plan would create an existing resource again: %+v\n%+v", p.Changes, p.ChangeSet)
 			}
 		})
 	}
+}
+
+// changes reports whether the set has a change of the object.
+func changes(set *changeset.Set, address string) bool {
+	return slices.ContainsFunc(set.Changes, func(c changeset.Change) bool { return c.Address == address })
 }
 
 // If the tool of a killed step cannot save its state, the agent keeps the copy that the tool left.
@@ -96,8 +103,8 @@ func TestNextAgentWaitsForTheTool(t *testing.T) {
 		t.Errorf("processes alive when the death was reported: %q", left)
 	}
 	p := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref)))).Finish.Plan
-	if strings.Contains(string(p.Summary), "terraform_data.first") {
-		t.Errorf("the plan would create an existing resource again: %s", p.Summary)
+	if changes(p.ChangeSet, "terraform_data.first") {
+		t.Errorf("the plan would create an existing resource again: %+v", p.ChangeSet)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/test/tofu"
@@ -88,8 +89,12 @@ func TestPlanApplyNoChangeDestroy(t *testing.T) {
 				if p.NoOp || p.Changes.Add != 1 || p.Changes.Destroy != 0 || !p.Changes.Outputs || plan.Finish.Mutated {
 					t.Errorf("plan: %+v", plan.Finish)
 				}
-				if sum := string(p.Summary); strings.Contains(sum, password) || !strings.Contains(sum, "(sensitive)") || !strings.Contains(sum, "terraform_data.it") {
-					t.Errorf("summary: %s", sum)
+				set, err := json.Marshal(p.ChangeSet)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(string(set), password) || !strings.Contains(string(set), changeset.Sensitive) || !changes(p.ChangeSet, "terraform_data.it") {
+					t.Errorf("change set: %s", set)
 				}
 
 				apply := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", storage, ref, plan))))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -407,7 +408,7 @@ func truncatedBy(cut bool) string {
 	return ""
 }
 
-// oneJob renders a job with its plan's summary and its logs.
+// oneJob renders a job with its plan's change set and its logs.
 func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job], error) {
 	j, err := s.Control.Job(ctx, callerOf(ctx).org, id)
 	if err != nil {
@@ -415,9 +416,11 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 	}
 	out := renderJob(j)
 	if j.Plan != nil {
-		if out.Plan.Summary, err = s.Control.PlanSummary(ctx, j); err != nil {
+		kept, err := s.Control.ChangeSet(ctx, j)
+		if err != nil {
 			return nil, err
 		}
+		out.Plan.ChangeSet = changeset.Parse(kept)
 	}
 	situations, err := s.Control.JobSituations(ctx, j)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/blob/blobtest"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -431,7 +432,7 @@ func report(r running, log []byte) wire.FinishRequest {
 	in := wire.FinishRequest{Outcome: "succeeded", Log: wire.LogEnd{Size: int64(len(log)), CRC32: crc32.ChecksumIEEE(log)}}
 	if strings.HasPrefix(r.claim.Operation, "plan") {
 		in.Plan = &wire.Plan{Digest: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(r.claim.Job))), Changes: wire.Changes{Add: 1},
-			Summary: json.RawMessage(`{"resources":[]}`)}
+			ChangeSet: &changeset.Set{V: changeset.Version, Changes: []changeset.Change{}}}
 	} else {
 		in.Outputs = map[string]wire.FullOutput{"id": {Value: json.RawMessage(`"id-of-` + r.claim.Component + `"`)},
 			"secret": {Value: json.RawMessage(`"` + secretOutput + `"`), Sensitive: true}}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -447,7 +448,10 @@ func readReport(in wire.FinishRequest) control.Report {
 		Salvaged: (*job.Salvaged)(in.Salvaged), DiskFull: in.DiskFull, LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
 	if in.Plan != nil {
 		rep.Plan = &control.Plan{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes)}
-		rep.Summary = in.Plan.Summary
+		rep.ChangeSet = in.Plan.Summary
+		if in.Plan.ChangeSet != nil {
+			rep.ChangeSet, _ = json.Marshal(in.Plan.ChangeSet) // it has just been decoded from JSON
+		}
 	}
 	rep.Outputs = make(map[string]control.Output, len(in.Outputs))
 	for name, o := range in.Outputs {

@@ -103,7 +103,7 @@ func TestLogReaderLearnsThatServerStopped(t *testing.T) {
 	})
 }
 
-func TestPlanSummaryIsNeverReplaced(t *testing.T) {
+func TestChangeSetIsNeverReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.publish(shop)
@@ -117,11 +117,11 @@ func TestPlanSummaryIsNeverReplaced(t *testing.T) {
 		if _, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234"); err != nil {
 			t.Fatal(err)
 		}
-		rep := control.Report{Outcome: control.OutcomeSucceeded, Plan: &control.Plan{Digest: "sha256:1"}, Summary: []byte(`{"add":["a"]}`)}
+		rep := control.Report{Outcome: control.OutcomeSucceeded, Plan: &control.Plan{Digest: "sha256:1"}, ChangeSet: []byte(`{"add":["a"]}`)}
 		if err := p.FinishJob(p.ctx, h, rep); err != nil {
 			t.Fatal(err)
 		}
-		rep.Summary = []byte(`{"add":[]}`)
+		rep.ChangeSet = []byte(`{"add":[]}`)
 		if err := p.FinishJob(p.ctx, h, rep); err != nil {
 			t.Errorf("a repeated report: %v", err)
 		}
@@ -129,9 +129,9 @@ func TestPlanSummaryIsNeverReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := p.PlanSummary(p.ctx, j)
+		got, err := p.ChangeSet(p.ctx, j)
 		if err != nil || string(got) != `{"add":["a"]}` {
-			t.Errorf("the summary is %s, %v", got, err)
+			t.Errorf("the change set is %s, %v", got, err)
 		}
 	})
 }

@@ -86,7 +86,7 @@ func deploymentKey(id fairlead.DeploymentID) engine.Key {
 	return key(join("DEPLOYMENT", string(id)), "DEPLOYMENT")
 }
 func jobKey(id fairlead.JobID) engine.Key { return key(join("JOB", string(id)), "JOB") }
-func planSummaryKey(id fairlead.JobID, epoch int64) engine.Key {
+func changeSetKey(id fairlead.JobID, epoch int64) engine.Key {
 	return key(join("JOB", string(id)), "SUMMARY#"+strconv.FormatInt(epoch, 10))
 }
 func runnerByIDKey(id fairlead.RunnerID) engine.Key {

@@ -258,11 +258,10 @@ func FinalEvents() (types []string) {
 	return types
 }
 
-// PlanSummary lists the changes of a saved plan by resource. The runner masks
-// sensitive values. The summary can be large and is needed for one job at a time,
-// so it is a separate item.
-type PlanSummary struct {
-	Summary json.RawMessage `json:"summary"`
+// ChangeSet is the change set of a saved plan. The runner masks sensitive values. The
+// set can be large and is needed for one job at a time, so it is a separate item.
+type ChangeSet struct {
+	JSON json.RawMessage `json:"summary"` // of package changeset, which also reads those of earlier runners
 }
 
 // Plan is the report of a plan job. The saved plan itself is stored with the state.

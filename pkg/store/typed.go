@@ -167,15 +167,15 @@ func (s *Store) Job(ctx context.Context, id fairlead.JobID) (Stored[Job], error)
 	return get[Job](ctx, s, jobKey(id), missing(fairlead.CodeJobNotFound, string(id)))
 }
 
-// PlanSummary returns the summary of the plan of one attempt of a job.
-func (s *Store) PlanSummary(ctx context.Context, id fairlead.JobID, epoch int64) (Stored[PlanSummary], error) {
-	return get[PlanSummary](ctx, s, planSummaryKey(id, epoch), missing(fairlead.CodePlanNotFound, string(id)))
+// ChangeSet returns the change set of the plan of one attempt of a job.
+func (s *Store) ChangeSet(ctx context.Context, id fairlead.JobID, epoch int64) (Stored[ChangeSet], error) {
+	return get[ChangeSet](ctx, s, changeSetKey(id, epoch), missing(fairlead.CodePlanNotFound, string(id)))
 }
 
-// PutPlanSummary writes the summary of an attempt's plan without a precondition:
+// PutChangeSet writes the change set of an attempt's plan without a precondition:
 // an attempt has only one writer.
-func (t *Tx) PutPlanSummary(id fairlead.JobID, epoch int64, s PlanSummary) {
-	put(t, planSummaryKey(id, epoch), Stored[PlanSummary]{V: s, Version: anyVersion})
+func (t *Tx) PutChangeSet(id fairlead.JobID, epoch int64, s ChangeSet) {
+	put(t, changeSetKey(id, epoch), Stored[ChangeSet]{V: s, Version: anyVersion})
 }
 
 // Jobs lists all jobs, newest first. The newest may be missing for a moment.

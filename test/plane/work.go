@@ -142,11 +142,11 @@ func (a *Attempt) Finish(r control.Report) {
 	}
 }
 
-// Planned reports success with a plan and its summary. With zero changes, the plan is a
+// Planned reports success with a plan and the JSON of its change set. With zero changes, the plan is a
 // no-op.
-func (a *Attempt) Planned(changes deployment.Changes, summary string) {
+func (a *Attempt) Planned(changes deployment.Changes, set string) {
 	a.p.t.Helper()
-	a.Finish(control.Report{Outcome: control.OutcomeSucceeded, Summary: []byte(summary),
+	a.Finish(control.Report{Outcome: control.OutcomeSucceeded, ChangeSet: []byte(set),
 		Plan: &control.Plan{Digest: a.Digest(), NoOp: changes == deployment.Changes{}, Changes: changes}})
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -249,7 +250,7 @@ func (r *run) plan() ([]byte, *wire.Plan, error) {
 	r.say("Plan: %d to add, %d to change, %d to destroy.", changes.Add, changes.Change, changes.Destroy)
 	noOp := changes == wire.Changes{}
 	w.ledger.planEnds(r, began, digest(raw), want)
-	return raw, &wire.Plan{Digest: digest(raw), NoOp: noOp, Changes: changes, Summary: json.RawMessage(`{}`)}, nil
+	return raw, &wire.Plan{Digest: digest(raw), NoOp: noOp, Changes: changes, ChangeSet: &changeset.Set{V: changeset.Version, Changes: []changeset.Change{}}}, nil
 }
 
 // apply executes a saved plan.

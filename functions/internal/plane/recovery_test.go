@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
@@ -167,7 +168,7 @@ func TestLostRegionIsRecoveredInTheSpareRegion(t *testing.T) {
 	deploy := func(person *client.Client) wire.Deployment {
 		return must(person.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true}))(t)
 	}
-	planned := wire.FinishRequest{Outcome: "succeeded", Plan: &wire.Plan{Digest: fmt.Sprintf("sha256:%064x", 2), Changes: wire.Changes{Add: 1}, Summary: json.RawMessage(`{"resources":[]}`)}}
+	planned := wire.FinishRequest{Outcome: "succeeded", Plan: &wire.Plan{Digest: fmt.Sprintf("sha256:%064x", 2), Changes: wire.Changes{Add: 1}, ChangeSet: &changeset.Set{V: changeset.Version, Changes: []changeset.Change{}}}}
 	state, log := stateOfSize(1, 1000), []byte("aws_vpc.main: Creating...\n")
 	deploy(person)
 	finish(t, c.next(t, a.Client, a.id), planned)

@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
@@ -69,7 +70,7 @@ func (a agent) finish(claim wire.Claim, step *client.Client) {
 	a.t.Helper()
 	in := wire.FinishRequest{Outcome: "succeeded"}
 	if claim.Operation == "plan" {
-		in.Plan = &wire.Plan{Digest: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(claim.Job))), Changes: wire.Changes{Add: 1}, Summary: json.RawMessage(`{"resources":[]}`)}
+		in.Plan = &wire.Plan{Digest: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(claim.Job))), Changes: wire.Changes{Add: 1}, ChangeSet: &changeset.Set{V: changeset.Version, Changes: []changeset.Change{}}}
 	}
 	if err := step.Finish(a.t.Context(), claim.Job, in); err != nil {
 		a.t.Fatal(err)

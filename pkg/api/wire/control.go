@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/fairlead/fairlead/pkg/changeset"
 )
 
 // The routes of the control API.
@@ -367,10 +369,12 @@ type JobDeath struct {
 
 // Plan describes a saved plan. It never holds the plan itself.
 type Plan struct {
-	Digest  string          `json:"digest" doc:"sha256:… of the saved plan; approvals and the apply refer to it"`
-	Changes Changes         `json:"changes"`
-	NoOp    bool            `json:"no_op"`
-	Summary json.RawMessage `json:"summary,omitempty" doc:"Resource changes, sensitive values masked; on single jobs only"`
+	Digest    string         `json:"digest" doc:"sha256:… of the saved plan; approvals and the apply refer to it"`
+	Changes   Changes        `json:"changes"`
+	NoOp      bool           `json:"no_op"`
+	ChangeSet *changeset.Set `json:"change_set,omitempty" doc:"What the plan would do, sensitive values masked; on single jobs only"`
+	// Summary is the change set in the form of runners before version 2 of the schema.
+	Summary json.RawMessage `json:"summary,omitempty" deprecated:"true" doc:"The changes as runners of earlier versions report them; never in an answer"`
 }
 
 // ByLogBudget is the value of truncated_by if the control plane cut a log.

@@ -26,7 +26,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -173,8 +173,6 @@ type plan struct {
 	Vars        map[string]string `json:"vars"`        // digest of each value, or "(sensitive)"
 }
 
-const sensitive = "(sensitive)"
-
 // plan returns the plan of this run and its encoding. The plan depends only on the spec, so that all agents of a runner
 // compute the same plan.
 func (r *run) plan() (p plan, encoded []byte, err error) {
@@ -182,7 +180,7 @@ func (r *run) plan() (p plan, encoded []byte, err error) {
 		Environment: slices.Concat(slices.Collect(maps.Keys(r.spec.Env)), []string{"FAIRLEAD_OUTPUTS", "FAIRLEAD_VARS", "HOME", "PATH", "TMPDIR"})}
 	for name, v := range r.spec.Vars {
 		if p.Vars[name] = plugin.Digest(v.Value); v.Sensitive {
-			p.Vars[name] = sensitive
+			p.Vars[name] = changeset.Sensitive
 		}
 		p.Environment = append(p.Environment, "FAIRLEAD_VAR_"+name)
 	}
@@ -193,22 +191,6 @@ func (r *run) plan() (p plan, encoded []byte, err error) {
 		return p, nil, fmt.Errorf("encode the plan: %w", err)
 	}
 	return p, encoded, nil
-}
-
-// summary is the JSON of a plan that the control plane shows. It has the form of a module's plan, with the executable as
-// the only resource.
-type summary struct {
-	V         int      `json:"v"` // 1
-	Resources []change `json:"resources"`
-}
-
-type change struct {
-	Address string            `json:"address"`
-	Type    string            `json:"type"`
-	Actions []string          `json:"actions"`
-	Before  map[string]string `json:"before,omitempty"` // the changes since the last apply
-	After   map[string]string `json:"after,omitempty"`
-	Runs    plan              `json:"runs"`
 }
 
 // describe writes the plan to the log and returns the result of the plan operation.
@@ -224,8 +206,14 @@ func (r *run) describe() (plugin.Result, error) {
 		logf(r.env.Log, "Variable:     %s %s", name, p.Vars[name])
 	}
 	logf(r.env.Log, "Environment:  %s", strings.Join(p.Environment, " "))
-	res := plugin.Result{Plan: &wire.Plan{Digest: plugin.Digest(encoded), Changes: wire.Changes{Run: 1}}}
-	c := change{Address: line, Type: Name, Actions: []string{"run"}, Runs: p}
+	c := changeset.Change{Address: line, Kind: Name, Action: changeset.Run, After: p}
+	for name, shown := range p.Vars {
+		if shown == changeset.Sensitive {
+			c.Sensitive = append(c.Sensitive, "/vars/"+name)
+		}
+	}
+	slices.Sort(c.Sensitive)
+	noOp := false
 	switch applied := r.spec.Applied; {
 	case r.argument == "destroy":
 		logf(r.env.Log, "\nNothing runs before the plan is applied.")
@@ -233,27 +221,22 @@ func (r *run) describe() (plugin.Result, error) {
 		logf(r.env.Log, "\nNo earlier run is known.")
 	default:
 		changed := applied.Changed(p.Source, r.spec.Vars)
-		if len(changed) == 0 {
+		if noOp = len(changed) == 0; noOp {
 			logf(r.env.Log, "\nNo changes: the last run had the same source and variables.")
-			res.Plan.NoOp, res.Plan.Changes = true, wire.Changes{}
-			c.Actions = []string{"no-op"}
 			break
 		}
 		logf(r.env.Log, "\nChanged since the last run: %s.", strings.Join(changed, ", "))
-		c.Before, c.After = map[string]string{}, map[string]string{}
 		for _, name := range changed {
-			c.Before[name] = "(as it was applied)"
-			if name == "source" {
-				c.After[name] = p.Source
-			} else if now, ok := p.Vars[strings.TrimPrefix(name, "vars.")]; ok {
-				c.After[name] = now
-			}
+			c.Changed = append(c.Changed, "/"+strings.Replace(name, ".", "/", 1))
 		}
 	}
-	if res.Plan.Summary, err = json.Marshal(summary{V: 1, Resources: []change{c}}); err != nil {
-		return plugin.Result{}, fmt.Errorf("summarize the plan: %w", err)
+	var b changeset.Builder
+	if !noOp {
+		if err := b.Add(c); err != nil {
+			return plugin.Result{}, err
+		}
 	}
-	return res, nil
+	return plugin.Result{Plan: plugin.Planned(encoded, noOp, &b, nil)}, nil
 }
 
 // logf writes a line to the log. It ignores errors: the step reports a full disk.

@@ -115,8 +115,8 @@ func TestPlanRunsNoVendorCode(t *testing.T) {
 				t.Errorf("%s: the log lacks %q:\n%s", op, want, log)
 			}
 		}
-		if text := log.String() + string(res.Plan.Summary); strings.Contains(text, "s3cret") || !strings.Contains(text, `"address":"`+line+`"`) || res.Plan.NoOp || res.Plan.Changes.Run != 1 {
-			t.Errorf("%s: log and summary:\n%s", op, text)
+		if text := log.String() + setOf(t, res); strings.Contains(text, "s3cret") || !strings.Contains(text, `"address":"`+line+`","kind":"script","action":"run"`) || !strings.Contains(text, `"sensitive":["/vars/password"]`) || res.Plan.NoOp || res.Plan.Changes.Run != 1 {
+			t.Errorf("%s: log and change set:\n%s", op, text)
 		}
 	}
 }
@@ -127,11 +127,12 @@ func TestPlanNamesTheChangedInputs(t *testing.T) {
 		applied *events.Inputs
 		noOp    bool
 		log     string
+		changed string
 	}{
-		"never applied":     {nil, false, "No earlier run is known"},
-		"nothing changed":   {ptr(events.InputsOf([]byte("a"), "sha256:good", vars)), true, "No changes"},
-		"another source":    {ptr(events.InputsOf([]byte("a"), "sha256:old", vars)), false, "Changed since the last run: source."},
-		"a variable is new": {ptr(events.InputsOf([]byte("a"), "sha256:good", nil)), false, "Changed since the last run: vars.password, vars.size."},
+		"never applied":     {nil, false, "No earlier run is known", ""},
+		"nothing changed":   {ptr(events.InputsOf([]byte("a"), "sha256:good", vars)), true, "No changes", ""},
+		"another source":    {ptr(events.InputsOf([]byte("a"), "sha256:old", vars)), false, "Changed since the last run: source.", "/source"},
+		"a variable is new": {ptr(events.InputsOf([]byte("a"), "sha256:good", nil)), false, "Changed since the last run: vars.password, vars.size.", "/vars/password /vars/size"},
 	} {
 		s := spec("plan", "sha256:good")
 		s.Vars, s.Applied = vars, tc.applied
@@ -139,7 +140,20 @@ func TestPlanNamesTheChangedInputs(t *testing.T) {
 		if err != nil || res.Plan.NoOp != tc.noOp || (res.Plan.Changes.Run > 0) == tc.noOp || !strings.Contains(log.String(), tc.log) {
 			t.Errorf("%s: result %+v, error %v, log:\n%s", name, res.Plan, err, log)
 		}
+		if set := res.Plan.ChangeSet; tc.noOp != (len(set.Changes) == 0) || !tc.noOp && strings.Join(set.Changes[0].Changed, " ") != tc.changed {
+			t.Errorf("%s: change set %s", name, setOf(t, res))
+		}
 	}
+}
+
+// setOf returns the change set as JSON.
+func setOf(t *testing.T, res plugin.Result) string {
+	t.Helper()
+	b, err := json.Marshal(res.Plan.ChangeSet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -1,16 +1,9 @@
 package terraform
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-
-	tfjson "github.com/hashicorp/terraform-json"
-
-	"github.com/fairlead/fairlead/runner/internal/redact"
 )
 
 func TestNeedsInit(t *testing.T) {
@@ -45,73 +38,6 @@ func TestNeedsInit(t *testing.T) {
 				t.Errorf("needsInit returns %v", got)
 			}
 		})
-	}
-}
-
-func decode(t *testing.T, s string) any {
-	t.Helper()
-	var v any
-	dec := json.NewDecoder(strings.NewReader(s))
-	dec.UseNumber()
-	if err := dec.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func TestSummaryShowsChangesAndNoSecret(t *testing.T) {
-	for name, tc := range map[string]struct {
-		before, after, unknown, beforeSecret, afterSecret string
-		wantBefore, wantAfter                             string
-	}{
-		"created": {`null`, `{"a":1,"b":"x"}`, `{"id":true}`, `false`, `{}`,
-			`null`, `{"a":1,"b":"x","id":"(known after apply)"}`},
-		"updated: unchanged attributes are omitted": {`{"a":1,"b":"x","id":"i"}`, `{"a":1,"b":"y","id":"i"}`, `{}`, `{}`, `{}`,
-			`{"b":"x"}`, `{"b":"y"}`},
-		"a secret": {`{"p":"old","q":1}`, `{"p":"new","q":1}`, `{}`, `{"p":true}`, `{"p":true}`,
-			`{"p":"(sensitive)"}`, `{"p":"(sensitive)"}`},
-		"a secret within": {`null`, `{"l":[{"p":"new","n":1},2]}`, `{}`, `false`, `{"l":[{"p":true}]}`,
-			`null`, `{"l":[{"n":1,"p":"(sensitive)"},2]}`},
-		"the whole value secret":              {`{"a":1}`, `{"a":2}`, `{}`, `true`, `true`, `"(sensitive)"`, `"(sensitive)"`},
-		"a secret that is unknown":            {`null`, `{}`, `{"p":true}`, `false`, `{"p":true}`, `null`, `{"p":"(sensitive)"}`},
-		"an update to an unknown value":       {`{"a":1}`, `{}`, `{"a":true}`, `{}`, `{}`, `{"a":1}`, `{"a":"(known after apply)"}`},
-		"the job's secret, which is unmarked": {`null`, `{"a":"x hunter22 y","n":7654000}`, `{}`, `false`, `{}`, `null`, `{"a":"x (sensitive) y","n":"(sensitive)"}`},
-		"a number that no float could hold":   {`null`, `{"n":12345678901234567890}`, `{}`, `false`, `{}`, `null`, `{"n":12345678901234567890}`},
-		"deleted":                             {`{"a":1}`, `null`, `{}`, `{}`, `false`, `{"a":1}`, `null`},
-		"an unknown element of a list":        {`null`, `{"l":["a"]}`, `{"l":[false,true]}`, `false`, `{}`, `null`, `{"l":["a","(known after apply)"]}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := &tfjson.Change{Before: decode(t, tc.before), After: decode(t, tc.after), AfterUnknown: decode(t, tc.unknown),
-				BeforeSensitive: decode(t, tc.beforeSecret), AfterSensitive: decode(t, tc.afterSecret)}
-			mask := redact.New(json.RawMessage(`"hunter22"`), json.RawMessage(`7654000`)).String
-			before, after := values(c, mask)
-			for what, pair := range map[string][2]any{"before": {before, tc.wantBefore}, "after": {after, tc.wantAfter}} {
-				b, err := json.Marshal(pair[0])
-				if err != nil || string(b) != pair[1] {
-					t.Errorf("%s: %s, want %s", what, b, pair[1])
-				}
-			}
-		})
-	}
-}
-
-func TestSummaryIsBounded(t *testing.T) {
-	p := &shownPlan{}
-	for i := range 5000 {
-		p.ResourceChanges = append(p.ResourceChanges, &tfjson.ResourceChange{Address: fmt.Sprintf("x.y[%d]", i), Type: "x",
-			Change: &tfjson.Change{Actions: tfjson.Actions{tfjson.ActionCreate}, After: map[string]any{"v": strings.Repeat("z", 100)}}})
-	}
-	p.ResourceChanges[0].Change.After = map[string]any{"v": strings.Repeat("z", 1<<20)}
-	c, b, err := summarize(p, func(s string) string { return s })
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s summary
-	if err := json.Unmarshal(b, &s); err != nil {
-		t.Fatal(err)
-	}
-	if c.Add != 5000 || len(s.Resources)+s.Omitted != 5000 || s.Omitted == 0 || len(b) > maxSummary+1000 || !s.Resources[0].Omitted {
-		t.Errorf("changes %+v: %d shown, %d omitted, %d bytes", c, len(s.Resources), s.Omitted, len(b))
 	}
 }
 

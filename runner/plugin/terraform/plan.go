@@ -14,11 +14,12 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// plan makes and saves a plan, and summarizes it.
+// plan makes and saves a plan, and builds its change set.
 func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err := j.expectVersions(ctx); err != nil {
 		return plugin.Result{}, err
@@ -74,10 +75,11 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, fmt.Errorf("pack the plan: %w", err)
 	}
-	p := &wire.Plan{Digest: plugin.Digest(saved), NoOp: !changes}
-	if p.Changes, p.Summary, err = summarize(shown, j.env.Mask); err != nil {
-		return plugin.Result{}, fmt.Errorf("summarize the plan: %w", err)
+	set, err := changesOf(shown, j.env.Mask)
+	if err != nil {
+		return plugin.Result{}, fmt.Errorf("build the change set: %w", err)
 	}
+	p := plugin.Planned(saved, !changes, set, baseOf(b.plan))
 	if err := j.state.putPlan(ctx, string(j.spec.Job), saved); err != nil {
 		if ctx.Err() != nil {
 			return plugin.Result{}, fmt.Errorf("save the plan: %w", ctx.Err())
@@ -149,6 +151,22 @@ func describeUnchanged(plan []byte, destroys bool) (p *shownPlan, known bool) {
 	p = &shownPlan{}
 	p.PlannedValues.Outputs, err = outputsOf(state)
 	return p, err == nil
+}
+
+// baseOf returns the state on which a plan was made, or nil if there was none, or if the plan file is encrypted.
+func baseOf(plan []byte) *changeset.Base {
+	state, err := memberOf(plan, stateInPlan, maxStateInPlan)
+	if err != nil {
+		return nil
+	}
+	var s struct {
+		Lineage string `json:"lineage"`
+		Serial  int64  `json:"serial"`
+	}
+	if json.Unmarshal(state, &s) != nil || s.Lineage == "" {
+		return nil
+	}
+	return &changeset.Base{Lineage: s.Lineage, Revision: s.Serial}
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/changeset"
 )
 
 func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
@@ -111,7 +112,7 @@ func TestServerTextCannotControlTheTerminal(t *testing.T) {
 			Inputs: map[string]json.RawMessage{evil: json.RawMessage(`"` + evil + `"`)}, Components: []wire.InstallComponent{{Name: evil, State: evil, Version: evil, LockedBy: evil}}},
 		"deployment": view.Deployment{ID: evil, State: evil, Message: evil, FinishedAt: &finished, Components: []wire.DeploymentComponent{{Name: evil, State: evil, Job: evil, Message: evil}}},
 		"job": view.Job{ID: evil, State: evil, Operation: evil, Runner: evil, Reason: evil, Message: evil, ExitCode: &code, Log: []wire.LogStreamInfo{{Size: 3}},
-			Plan: &wire.Plan{Summary: json.RawMessage(`{"resources":[{"address":"a\u001b[2Jb","actions":["x\u001b[2J"]}]}`)}},
+			Plan: &wire.Plan{ChangeSet: &changeset.Set{Changes: []changeset.Change{{Address: evil, Action: evil, Changed: []string{evil}}, {Address: evil, Action: changeset.Move, Previous: evil}}}}},
 		"runner":  view.Runner{Name: evil, Description: evil, Sessions: []wire.RunnerSession{{Instance: evil, State: evil, Version: evil}}},
 		"outputs": view.Outputs{Components: map[string]map[string]wire.Output{evil: {evil: {Value: json.RawMessage(`"` + evil + `"`)}}}},
 		"log":     view.JobLog{{Epoch: 1, Text: evil}},

@@ -101,13 +101,13 @@ func (ex *Execution) CancelJob(ctx context.Context, org fairlead.OrgID, id fairl
 	return out, err
 }
 
-// PlanSummary returns the changes that a job's plan would make, as JSON, or nil.
-func (ex *Execution) PlanSummary(ctx context.Context, j Job) ([]byte, error) {
+// ChangeSet returns the change set of a job's plan as JSON, or nil.
+func (ex *Execution) ChangeSet(ctx context.Context, j Job) ([]byte, error) {
 	if j.Plan == nil {
 		return nil, nil
 	}
-	r, err := store.Optional(ex.Store.PlanSummary(ctx, j.ID, j.Lease.Epoch)) // not found: the runner sent no summary
-	return r.V.Summary, err
+	r, err := store.Optional(ex.Store.ChangeSet(ctx, j.ID, j.Lease.Epoch)) // not found: the runner sent none
+	return r.V.JSON, err
 }
 
 // JobLogs describes the logs of a job's attempts. A control plane that was recovered in another Region has only archived ones.

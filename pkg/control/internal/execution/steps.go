@@ -140,7 +140,7 @@ type Report struct {
 	Salvaged  *job.Salvaged // nil: the runner keeps no unsaved state
 	DiskFull  bool          // a disk of the runner was full
 	Plan      *Plan
-	Summary   []byte                    // JSON; the changes of the plan, with masked sensitive values
+	ChangeSet []byte                    // JSON of changeset.Set; also the summary of an earlier runner
 	Outputs   map[string]catalog.Output // all outputs in the state after the job
 	LogSize   int64
 	LogCRC32  uint32
@@ -168,7 +168,7 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 	if err := ex.endLog(ctx, h, rep); err != nil {
 		return err
 	}
-	if err := ex.keepSummary(ctx, h, rep); err != nil {
+	if err := ex.keepChangeSet(ctx, h, rep); err != nil {
 		return err
 	}
 	return ex.Transact(ctx, "finish job "+string(h.Job), func(tx *kernel.Tx) error {
@@ -212,20 +212,20 @@ func canVouch(tx *kernel.Tx, j store.Job, rep Report) error {
 	return err
 }
 
-// keepSummary stores the summary of a plan before its job ends, so that a reader who
-// sees the plan also finds its summary.
-func (ex *Execution) keepSummary(ctx context.Context, h kernel.Holder, rep Report) error {
-	if len(rep.Summary) == 0 {
+// keepChangeSet stores the change set of a plan before its job ends, so that a reader who
+// sees the plan also finds its change set.
+func (ex *Execution) keepChangeSet(ctx context.Context, h kernel.Holder, rep Report) error {
+	if len(rep.ChangeSet) == 0 {
 		return nil
 	}
-	return ex.Transact(ctx, "keep plan summary of job "+string(h.Job), func(tx *kernel.Tx) error {
+	return ex.Transact(ctx, "keep change set of job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := ex.Store.Job(ctx, h.Job)
 		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
-			// FinishJob then decides whether the report is stale or repeated. A summary
+			// FinishJob then decides whether the report is stale or repeated. A change set
 			// that a person may be reading is not replaced.
 			return err
 		}
-		tx.PutPlanSummary(h.Job, h.Epoch, store.PlanSummary{Summary: rep.Summary})
+		tx.PutChangeSet(h.Job, h.Epoch, store.ChangeSet{JSON: rep.ChangeSet})
 		return nil
 	})
 }

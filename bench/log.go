@@ -83,7 +83,7 @@ func followTicks(ctx context.Context, p *plane, install string) ([]float64, erro
 // apply deploys an install with one component. It returns the component's apply job as
 // soon as the job exists.
 func (p *plane) apply(ctx context.Context, install string) (job string, err error) {
-	d, err := p.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	d, err := p.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true})
 	for err == nil && !d.Done() && d.Components[0].Job == "" {
 		d, err = p.WaitDeployment(ctx, d.ID, d.Revision, 20*time.Second)
 	}

@@ -87,7 +87,7 @@ func queueOurs(ctx context.Context, p *plane, round int) (time.Duration, error) 
 // deployAPI deploys an install through the API and waits until the deployment has ended.
 // It returns an error unless the deployment succeeded.
 func deployAPI(ctx context.Context, cl *client.Client, install string) error {
-	d, err := cl.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	d, err := cl.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true})
 	for err == nil && !d.Done() {
 		d, err = cl.WaitDeployment(ctx, d.ID, d.Revision, 20*time.Second)
 	}

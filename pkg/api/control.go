@@ -263,7 +263,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
 				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Ask: deployment.Ask(in.Body.Ask), Version: fairlead.VersionID(in.Body.Version),
-				NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
+				Refresh: in.Body.Refresh, NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
 			if err != nil {
 				return nil, err
 			}

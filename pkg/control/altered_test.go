@@ -97,7 +97,7 @@ func TestAJobOfAnAlteredVersionGetsNoSpec(t *testing.T) {
 				p := newPlane(t, e)
 				v := p.publish(appOf("  web: {type: terraform, source: ./web}\n"))
 				p.install("acme")
-				d := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+				d := p.deploy("acme", control.NewDeployment{AutoApprove: true, Refresh: true}, "d")
 				c, err := p.Claim(p.ctx, p.session, 0)
 				for ; err == nil && c.Operation != tt.op; c, err = p.Claim(p.ctx, p.session, 0) {
 					p.step(c)
@@ -146,7 +146,7 @@ func TestReportOfAnAlteredVersionIsAccepted(t *testing.T) {
 					p.alter(e, engine.Key{Partition: "VERSION#" + string(v.ID), Sort: "VERSION"}, func(b string) string { return strings.Replace(b, "sha256:", "sha256:f", 1) })
 					return none
 				}
-				d := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+				d := p.deploy("acme", control.NewDeployment{AutoApprove: true, Refresh: true}, "d")
 				p.work()
 				got := p.deployment(d)
 				if n := got.Node("web"); got.State != deployment.Failed || n.State != deployment.NodeFailed || n.Reason != "version-altered" || len(p.refused) > 0 {

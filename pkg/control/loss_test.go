@@ -65,7 +65,7 @@ func TestLostApplyNeedsApprovalInNextDeployment(t *testing.T) {
 				// The component was applied again after the loss, so auto-approval has effect
 				// for it again.
 				p.cloud["network"] = "drifted"
-				after := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "after")
+				after := p.deploy("acme", control.NewDeployment{AutoApprove: true, Refresh: true}, "after")
 				p.work()
 				p.expect(after, deployment.Succeeded, "network=applied cache=unchanged database=unchanged web=unchanged")
 			})

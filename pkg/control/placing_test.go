@@ -422,7 +422,7 @@ func TestDeploymentWithoutItsStateIsRefused(t *testing.T) {
 			t.Errorf("the refusal is %+v", e)
 		}
 		move("http")
-		p.deploy("acme", control.NewDeployment{}, "as before")
+		p.deploy("acme", control.NewDeployment{Refresh: true}, "as before")
 		p.must("cancel", func() error { _, err := p.CancelDeployment(p.ctx, org, p.deploymentsOf("acme")[0]); return err })
 		move("local")
 		r, err := p.RefreshRunner(p.ctx, org, "acme", control.Refresh{AcceptLoss: true})

@@ -69,7 +69,7 @@ func (p *plane) begin() (control.Job, control.Holder) {
 // network. It returns the deployment, the job of the apply and the holder of its lease.
 func (p *plane) applying(install string) (fairlead.DeploymentID, control.Job, control.Holder) {
 	p.t.Helper()
-	id := p.deploy(install, control.NewDeployment{AutoApprove: true}, "deploy-"+install)
+	id := p.deploy(install, control.NewDeployment{AutoApprove: true, Refresh: true}, "deploy-"+install)
 	c, err := p.Claim(p.ctx, p.session, 0)
 	if err != nil {
 		p.t.Fatal(err)

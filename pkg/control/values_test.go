@@ -54,7 +54,7 @@ func largeOutputs(p *plane) {
 			}
 			return none
 		}
-		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "large-"+string(rune('0'+i)))
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true, Refresh: true}, "large-"+string(rune('0'+i)))
 		p.work()
 		p.expect(id, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
 		if !bytes.Equal(given["cache.net"], tt.id) || !bytes.Equal(given["web.db"], tt.secret) {

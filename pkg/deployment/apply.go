@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Event changes a deployment. It is one of Begin, JobStarted, JobEnded, Unplannable, Approve and Cancel.
+// Event changes a deployment. It is one of Begin, JobStarted, JobEnded, UpToDate, Unplannable, Approve and Cancel.
 type Event interface{ event() }
 
 // Begin reports that the install has no other active deployment.
@@ -36,6 +36,10 @@ type JobEnded struct {
 	Changes *Changes // for a plan job
 	Digest  string   // for a plan job: the digest of the saved plan
 }
+
+// UpToDate reports that a component needs no plan: its inputs are those of its last deployment. Nothing is known about
+// changes that others made to its resources.
+type UpToDate struct{ Component string }
 
 // Unplannable reports that no job can be created for a command. A value that the component needs is wrong, or is not
 // known yet. If the value is not known yet, Skip is true. The command is usually a plan. It is an apply if inputs
@@ -65,6 +69,7 @@ type Cancel struct {
 func (Begin) event()       {}
 func (JobStarted) event()  {}
 func (JobEnded) event()    {}
+func (UpToDate) event()    {}
 func (Unplannable) event() {}
 func (Approve) event()     {}
 func (Cancel) event()      {}
@@ -86,6 +91,8 @@ func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 		err = jobStarted(&d, e)
 	case JobEnded:
 		cmds, err = jobEnded(&d, e)
+	case UpToDate:
+		err = upToDate(&d, e)
 	case Unplannable:
 		err = unplannable(&d, e)
 	case Approve:
@@ -265,6 +272,21 @@ func ended(s job.State) NodeState {
 	}
 	return NodeFailed
 }
+
+// upToDate ends a node without a job. It returns an error if the node needs a plan, which only a bug of the caller can
+// cause.
+func upToDate(d *Deployment, e UpToDate) error {
+	n := d.Node(e.Component)
+	if n == nil || n.State != Planning || n.PlanJob != "" || !n.MayBeUpToDate() || d.Refresh {
+		return fmt.Errorf("deployment %s: component %q needs a plan", d.ID, e.Component)
+	}
+	n.State, n.Reason, n.Message = Unchanged, "", "its source, variables and environment have not changed"
+	return nil
+}
+
+// MayBeUpToDate reports whether the node may end without a plan. A component whose last apply or destroy was lost needs a
+// plan, and so does one that is destroyed.
+func (n *Node) MayBeUpToDate() bool { return !n.Destroy && !n.Lost && !n.Restored }
 
 func unplannable(d *Deployment, e Unplannable) error {
 	n := d.Node(e.Component)

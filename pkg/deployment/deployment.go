@@ -169,6 +169,7 @@ type Deployment struct {
 	PlanOnly    bool                  `json:"plan_only,omitempty"`
 	AutoApprove bool                  `json:"auto_approve,omitempty"` // only a plan that follows a lost apply waits for approval
 	Ask         Ask                   `json:"ask,omitempty"`          // "": derived from AutoApprove
+	Refresh     bool                  `json:"refresh,omitempty"`      // plan also components whose inputs have not changed
 	Parallelism int                   `json:"parallelism,omitempty"`  // limit of nodes with a job queued or running at the same time; 0: the constant Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`

@@ -77,6 +77,30 @@ func TestCancelOfPlanWithoutJobHasNoCommand(t *testing.T) {
 	}
 }
 
+// A deployment of many components of which few have changed must not wait for a plan of each.
+func TestUpToDateNodeIsUnchangedWithoutAJob(t *testing.T) {
+	start := func(change func(*deployment.Deployment)) deployment.Deployment {
+		d := deployment.Deployment{Nodes: diamond()[:2]}
+		change(&d)
+		d, _ = begun(t, newWorld(t, d).d, deployment.Begin{})
+		return d
+	}
+	d, cmds := begun(t, start(func(*deployment.Deployment) {}), deployment.UpToDate{Component: "network"})
+	if n := d.Node("network"); n.State != deployment.Unchanged || n.PlanJob != "" || n.Message == "" || len(cmds) != 1 || cmds[0].Component != "cache" {
+		t.Errorf("the node is %+v, the commands are %+v", *n, cmds)
+	}
+	for name, change := range map[string]func(*deployment.Deployment){
+		"after a loss":                     func(d *deployment.Deployment) { d.Nodes[0].Lost = true },
+		"after a restore":                  func(d *deployment.Deployment) { d.Nodes[0].Restored = true },
+		"of a component that is destroyed": func(d *deployment.Deployment) { d.Nodes[0].Destroy = true },
+		"of a deployment that refreshes":   func(d *deployment.Deployment) { d.Refresh = true },
+	} {
+		if d, _, err := deployment.Apply(start(change), deployment.UpToDate{Component: "network"}, t0); err == nil {
+			t.Errorf("a node %s ends without a plan: %s", name, d.Node("network").State)
+		}
+	}
+}
+
 func TestUnplannableNodeSkipsDependents(t *testing.T) {
 	d, _ := begun(t, newWorld(t, deployment.Deployment{Nodes: diamond()[:2]}).d, deployment.Begin{})
 	d, _ = begun(t, d, deployment.Unplannable{Component: "network", Reason: "wrong-type", Message: "cidr is a list"})

@@ -64,7 +64,7 @@ func (w *walk) visit(d deployment.Deployment) error {
 }
 
 // apply visits the results of the event and of the commands in the parameter left. For each command it visits the
-// result of a created job and the results of Unplannable with and without Skip.
+// result of a created job, the results of Unplannable with and without Skip, and that of UpToDate.
 func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deployment.Command) error {
 	after, cmds, err := deployment.Apply(d, e, time.Time{})
 	if err != nil {
@@ -76,11 +76,15 @@ func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deploym
 		return w.visit(after)
 	}
 	c := cmds[0]
-	for _, e := range []deployment.Event{
+	follow := []deployment.Event{
 		deployment.JobStarted{Component: c.Component, Operation: c.Operation, Job: fairlead.JobID(string(c.Operation) + " " + c.Component)},
 		deployment.Unplannable{Component: c.Component, Reason: fairlead.ReasonVarsTooLarge},
 		deployment.Unplannable{Component: c.Component, Reason: fairlead.ReasonNeedsOutputs, Skip: true},
-	} {
+	}
+	if n := after.Node(c.Component); n.State == deployment.Planning && n.MayBeUpToDate() {
+		follow = append(follow, deployment.UpToDate{Component: c.Component})
+	}
+	for _, e := range follow {
 		if err := w.apply(after, e, cmds[1:]); err != nil {
 			return err
 		}
@@ -157,6 +161,10 @@ func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) strin
 		return "a person approves"
 	case deployment.Cancel:
 		return "a person cancels"
+	case deployment.UpToDate:
+		if e.Component == n.Component {
+			return "nothing has changed since its last deployment"
+		}
 	case deployment.Unplannable:
 		switch {
 		case e.Component == n.Component && e.Skip:

@@ -110,6 +110,7 @@ type Component struct {
 	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables of its last apply
 	Outputs   map[string]Output  `json:"outputs,omitempty"`
 
+	Base      *Base  `json:"base,omitempty"`       // nil: the component has changed since, or its last job did not complete
 	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too large for this record
 	OutputsBlob string `json:"outputs_blob,omitempty"` // sealed as a whole; Outputs as JSON, if they are too large for this record
 
@@ -119,6 +120,11 @@ type Component struct {
 	// component has completed. Jobs after the backup may have changed the component.
 	Restored time.Time `json:"restored,omitzero"`
 	Updated  time.Time `json:"updated"`
+}
+
+// Base is what the last job left that made a component complete, or found it complete.
+type Base struct {
+	StateWrites int64 `json:"state_writes"` // StateHead.Writes; 0: the state is not in the control plane
 }
 
 // Doubtful reports whether the component's record may differ from what exists: a job was

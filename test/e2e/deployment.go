@@ -21,10 +21,10 @@ type Deployment struct {
 	w  *World
 }
 
-// Deploy starts a deployment. Its plans wait for approval.
+// Deploy starts a deployment that plans each component. Its plans wait for approval.
 func (i *Install) Deploy(flags ...string) *Deployment {
 	i.w.t.Helper()
-	id := strings.TrimSpace(i.w.Must(append([]string{"install", "deploy", i.Name, "--detach"}, flags...)...))
+	id := strings.TrimSpace(i.w.Must(append([]string{"install", "deploy", i.Name, "--detach", "--refresh"}, flags...)...))
 	return &Deployment{ID: id, i: i, w: i.w}
 }
 
@@ -278,7 +278,7 @@ func (i *Install) CheckInterrupted(j wire.Job) {
 // changes.
 func (i *Install) CheckState() {
 	i.w.t.Helper()
-	made, err := i.w.Client.CreateDeployment(i.w.t.Context(), i.Name, wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
+	made, err := i.w.Client.CreateDeployment(i.w.t.Context(), i.Name, wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true, Refresh: true})
 	if err != nil {
 		i.w.t.Fatal(err)
 	}

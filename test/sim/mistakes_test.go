@@ -53,6 +53,11 @@ func mistakes() []mistake {
 			"			cmds = append(cmds, Command{Cancel: n.ApplyJob})\n", ""},
 			within: 110, finds: []string{"cancels-reach-jobs", "deployments-end"}},
 
+		{name: "a component with a failed apply counts as up to date", edit: edit{"pkg/control/internal/catalog/uptodate.go",
+			"	case k.V.State != store.Present, k.V.Doubtful(), k.V.Base == nil, k.V.Env == nil:\n		return k, false, nil\n", ""},
+			also:   []edit{{"pkg/control/internal/catalog/uptodate.go", "head.Writes != k.V.Base.StateWrites, head.Lock != nil:", "k.V.Env == nil, head.Lock != nil:"}},
+			within: 200, finds: []string{"success-means-done", "installs-heal"}},
+
 		// Claims and steps.
 		{name: "a reported death does not advance its deployment", edit: edit{"pkg/control/internal/execution/claims.go",
 			"		return advanceDeployment(tx, r.V)\n	})\n}\n\n// ProveRole", "		return nil\n	})\n}\n\n// ProveRole"},

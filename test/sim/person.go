@@ -76,41 +76,42 @@ func (h *person) work() {
 
 func (h *person) act(do string) {
 	place := h.w.place(h.p.name, do)
+	refresh := h.w.unit("refresh "+place) < 0.7
 	switch do {
 	case "deploy":
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy"})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh})
 	case "deploy-auto":
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
 	case "deploy-twice": // two requests at almost the same moment, as from two persons
 		var other sync.WaitGroup
 		other.Go(func() {
 			h.w.nap(h.w.between("offset "+place, 50*time.Microsecond, 50*time.Millisecond))
-			h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+			h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
 		})
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
 		other.Wait()
 	case "plan-only":
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlanOnly: true})
 	case "teardown":
 		h.deploy(wire.CreateDeploymentRequest{Kind: "teardown", AutoApprove: true})
 	case "deploy-and-cancel":
-		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
 		h.w.nap(h.w.between("patience "+place, 10*time.Millisecond, time.Minute))
 		h.cancel(id)
 	case "deploy-and-retry":
-		h.retry(h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true}))
+		h.retry(h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true}))
 	case "deploy-and-cancel-and-retry":
-		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
 		h.w.nap(h.w.between("patience "+place, 100*time.Millisecond, time.Minute))
 		h.cancel(id)
 		h.retry(id)
 	case "update-and-deploy":
 		h.update(1 + h.w.intn("size "+place, 9))
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: h.w.unit("auto "+place) < 0.6})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: h.w.unit("auto "+place) < 0.6})
 	case "new-version":
 		h.version++
 		h.until("publish", func(ctx context.Context) error { return h.w.publish(ctx, h.c, h.version) })
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
 	case "check-runner":
 		h.until("check", func(ctx context.Context) error { _, err := h.c.CheckRunner(ctx, h.plan.runner); return err })
 	}

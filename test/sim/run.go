@@ -185,7 +185,7 @@ func (w *world) live(persons []*person) {
 // nothing blocks the install.
 func (w *world) heal(h *person) {
 	for range 4 {
-		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true, Refresh: true})
 		began := w.since()
 		var d wire.Deployment
 		for {

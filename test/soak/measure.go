@@ -69,7 +69,7 @@ func (w *world) measure(ctx context.Context, m *watcher, p *person) error {
 	}
 	defer release()
 	p.revise(ctx)
-	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true})
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (w *world) measure(ctx context.Context, m *watcher, p *person) error {
 // deployment succeeds.
 func (p *person) during(ctx context.Context, h *host, fn func(part) error) error {
 	p.revise(ctx)
-	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true})
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (m *watcher) until(what, attempt string, begun time.Time) error {
 // claimed creates a deployment and measures the time from begun until its first job is claimed.
 func (p *person) claimed(ctx context.Context, m *watcher, what string, begun time.Time) error {
 	p.revise(ctx)
-	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true})
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func quote(s string) json.RawMessage {
 // work deploys until ctx ends. finish completes the deployments that are still active at that time.
 func (p *person) work(ctx context.Context) {
 	for ctx.Err() == nil {
-		in := wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: p.rand.IntN(10) < 6}
+		in := wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: p.rand.IntN(10) < 6, Refresh: p.rand.IntN(2) == 0}
 		if p.rand.IntN(100) < 85 {
 			p.revise(ctx)
 		}
@@ -256,7 +256,7 @@ func (p *person) finish(ctx context.Context) error {
 
 // verify plans the install. It returns an error if the plan has changes.
 func (p *person) verify(ctx context.Context) error {
-	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true})
+	id, err := p.deploy(ctx, wire.CreateDeploymentRequest{Kind: "deploy", PlanOnly: true, Refresh: true})
 	if err != nil {
 		return fmt.Errorf("plan %s: %w", p.install, err)
 	}

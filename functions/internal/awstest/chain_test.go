@@ -92,7 +92,7 @@ func (c *chain) deployed() (took time.Duration, starts, warm int) {
 	t.Helper()
 	c.publish(c.world)
 	began := time.Now()
-	d, err := c.CreateDeployment(ctx, c.name, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	d, err := c.CreateDeployment(ctx, c.name, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true})
 	c.ok("deploy", err)
 	d = c.untilDone(ctx, d)
 	took = time.Since(began)

@@ -49,7 +49,7 @@ func TestRunnerIsStoppedAcrossARestore(t *testing.T) {
 
 	// A deployment waits for an approval when the backup is made. After it, the plan is approved and the apply begins.
 	w.app("slow", map[string]string{"main.tf": first + fmt.Sprintf("resource \"terraform_data\" \"two\" {\n  provisioner \"local-exec\" {\n    command = \"read line < %s\"\n  }\n}\n", gate)})
-	old, err := m.CreateDeployment(ctx, m.name, wire.CreateDeploymentRequest{Kind: "deploy"})
+	old, err := m.CreateDeployment(ctx, m.name, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true})
 	w.ok("deploy the second version", err)
 	w.eventually("a plan waits for an approval", func() bool {
 		old, err = m.GetDeployment(ctx, old.ID)
@@ -114,7 +114,7 @@ func TestRunnerIsStoppedAcrossARestore(t *testing.T) {
 	}
 
 	// The runner plans first. Auto-approval does not cover what its plan finds.
-	d, err = m.CreateDeployment(ctx, m.name, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
+	d, err = m.CreateDeployment(ctx, m.name, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true})
 	w.ok("deploy after the restore", err)
 	w.eventually("the plan after the restore waits for an approval", func() bool {
 		d, err = m.GetDeployment(ctx, d.ID)

@@ -103,7 +103,7 @@ func TestAWSServiceDeploysThroughTheStacks(t *testing.T) {
 	s.unused("DeployRole", "DeprovisionRole")
 
 	applied := w.guard.Actions(c.attribute("ProvisionRole", "Arn"))
-	for _, component := range s.deploy("succeeded", 0, "install", "deploy", "acme").Components {
+	for _, component := range s.deploy("succeeded", 0, "install", "deploy", "acme", "--refresh").Components {
 		if component.State != "unchanged" {
 			t.Errorf("without a change %s is %s", component.Name, component.State)
 		}

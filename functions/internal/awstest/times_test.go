@@ -115,7 +115,7 @@ func (w *world) measured(app, name string, chosen map[string]string, environ ...
 // apply may still run.
 func (m *measured) deploy(ctx context.Context, planOnly bool) (d wire.Deployment, jobs map[string]wire.Job) {
 	m.account.t.Helper()
-	d, err := m.CreateDeployment(ctx, m.name, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true, PlanOnly: planOnly})
+	d, err := m.CreateDeployment(ctx, m.name, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true, PlanOnly: planOnly})
 	jobs = map[string]wire.Job{}
 	for {
 		m.ok("deploy", err)

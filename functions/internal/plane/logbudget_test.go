@@ -59,7 +59,7 @@ func TestNoisyRunnersLogIsCutOnAWS(t *testing.T) {
 		ch := must(agents.Challenge(ctx))(t)
 		agent := agents.WithToken(must(agents.CreateSession(ctx, wire.SessionRequest{RunnerID: enrolled.RunnerID, Nonce: ch.Nonce, Instance: "i", Version: "1", Capacity: 1, PublicKey: pub,
 			Signature: ed25519.Sign(key, wire.SessionStatement(ch.Nonce, enrolled.RunnerID, "i"))}))(t).Token)
-		must(person.CreateDeployment(ctx, name, wire.CreateDeploymentRequest{Kind: "deploy"}))(t)
+		must(person.CreateDeployment(ctx, name, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true}))(t)
 		claim := must(agent.Claim(ctx, 10*time.Second, false))(t)
 		started := must(agent.WithToken(claim.LaunchToken).Start(ctx, claim.Job, wire.StartRequest{StepID: "step-1234"}))(t)
 		return &running{claim: claim, step: agent.WithToken(started.LeaseToken), group: c.logGroups + install.ID}

@@ -136,7 +136,7 @@ func TestLogsAreCopiedFromCloudWatch(t *testing.T) {
 	dispatch := c.start("dispatch", c.dispatch())
 	// run plans in a step, writes the step's log, and returns the log.
 	run := func(finish bool) (s joblog.Stream, whole []byte) {
-		must(person.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{Kind: "deploy"}))(t)
+		must(person.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true}))(t)
 		claim := must(agent.Claim(ctx, 10*time.Second, false))(t)
 		started := must(agent.WithToken(claim.LaunchToken).Start(ctx, claim.Job, wire.StartRequest{StepID: "step-1234"}))(t)
 		s = joblog.Stream{Job: claim.Job, Epoch: claim.Epoch}

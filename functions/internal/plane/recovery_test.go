@@ -166,7 +166,7 @@ func TestLostRegionIsRecoveredInTheSpareRegion(t *testing.T) {
 
 	// The component is applied: its state is a blob, and its log is archived.
 	deploy := func(person *client.Client) wire.Deployment {
-		return must(person.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true}))(t)
+		return must(person.CreateDeployment(ctx, "acme", wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: true}))(t)
 	}
 	planned := wire.FinishRequest{Outcome: "succeeded", Plan: &wire.Plan{Digest: fmt.Sprintf("sha256:%064x", 2), Changes: wire.Changes{Add: 1}, ChangeSet: &changeset.Set{V: changeset.Version, Changes: []changeset.Change{}}}}
 	state, log := stateOfSize(1, 1000), []byte("aws_vpc.main: Creating...\n")

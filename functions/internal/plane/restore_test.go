@@ -171,7 +171,7 @@ func TestApplyAcrossARestoreIsRefused(t *testing.T) {
 
 	must(person.CreateInstall(ctx, wire.CreateInstallRequest{Name: "late", App: "shop", Runner: "east"}))(t)
 	deploy := func(person *client.Client, install string, automatic bool) wire.Deployment {
-		return must(person.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: automatic}))(t)
+		return must(person.CreateDeployment(ctx, install, wire.CreateDeploymentRequest{Kind: "deploy", Refresh: true, AutoApprove: automatic}))(t)
 	}
 	deploy(person, "acme", true)
 	a.finish(a.start("plan"))

@@ -255,6 +255,7 @@ type CreateDeploymentRequest struct {
 	PlanOnly    bool   `json:"plan_only,omitempty"`
 	AutoApprove bool   `json:"auto_approve,omitempty" doc:"The same as \"ask\": \"never\"; used only if ask is absent"`
 	Ask         string `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all components wait for approval. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
+	Refresh     bool   `json:"refresh,omitempty" doc:"Plan each component. Without it, a component whose source, variables and environment are those of its last deployment has no job, so changes that others made to its resources are not found"`
 	Version     string `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
 	NoQueue     bool   `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }
@@ -271,6 +272,7 @@ type Deployment struct {
 	PlanOnly    bool                  `json:"plan_only"`
 	AutoApprove bool                  `json:"auto_approve" doc:"Whether ask is never"`
 	Ask         string                `json:"ask" enum:"never,destroys,changes,always" doc:"Which plans wait for approval"`
+	Refresh     bool                  `json:"refresh,omitempty" doc:"Whether each component is planned, also those that have not changed"`
 	RetryOf     string                `json:"retry_of,omitempty"`
 	Message     string                `json:"message,omitempty" doc:"What happened, if the components do not show it"`
 	Next        []NextStep            `json:"next,omitempty" doc:"What a person can do next"`

@@ -196,6 +196,10 @@ approve the plan and exits with code 4. --ask selects the plans that need approv
 If an apply was interrupted and its result is unknown, the next plan needs approval
 in every case.
 
+A component is not planned if its source, its variables and its environment are those
+of its last deployment. With --refresh every component is planned. Such a plan also
+finds what others have changed in the customer's account.
+
 An install runs one deployment at a time. Other deployments are queued. If the running
 deployment waits for approval and there is no terminal, the command exits with code 4
 and the new deployment stays queued. With --no-queue, if another deployment has not
@@ -206,6 +210,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
   fairlead install deploy acme --auto-approve
   fairlead install deploy acme --ask destroys
   fairlead install deploy acme --plan-only
+  fairlead install deploy acme --plan-only --refresh
   fairlead install deploy acme --auto-approve --json | jq .outputs`,
 		ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -224,6 +229,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
 	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without approval; the same as --ask never")
 	c.askFlag(cmd, &in, "select the plans that need approval, as `PLANS`: never, destroys, changes or always (default: always)")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the plans and change nothing")
+	cmd.Flags().BoolVar(&in.Refresh, "refresh", false, "plan each component, also those that have not changed since their last deployment")
 	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION`, an ID from 'fairlead app versions' (default: the newest version)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
 	noQueue(cmd, &in)

@@ -116,11 +116,13 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 // ReadVersion returns a version with its configuration. A version whose record was
 // altered is refused with the code "version-altered".
 func ReadVersion(tx *kernel.Tx, id fairlead.VersionID) (Version, error) {
-	r, err := tx.Store.Version(tx.Ctx, id)
-	if err != nil {
-		return Version{}, err
-	}
-	return verified(tx.Kernel, id, r.V)
+	return kernel.Cached(tx, "version "+string(id), func() (Version, error) {
+		r, err := tx.Store.Version(tx.Ctx, id)
+		if err != nil {
+			return Version{}, err
+		}
+		return verified(tx.Kernel, id, r.V)
+	})
 }
 
 // verified parses the configuration of a version after recomputing the version's

@@ -108,11 +108,13 @@ type varScope struct {
 // scopeOf reads the values that the component's variables can refer to. Inputs that the
 // version refuses are an error of KindInvalid.
 func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
-	given, err := OpenInputs(tx, inst.ID, inst.Inputs)
-	if err != nil {
-		return nil, err
-	}
-	inputs, err := v.Spec.CheckInputs(given)
+	inputs, err := kernel.Cached(tx, "inputs "+string(inst.ID)+" "+string(v.ID), func() (map[string]appspec.Resolved, error) {
+		given, err := OpenInputs(tx, inst.ID, inst.Inputs)
+		if err != nil {
+			return nil, err
+		}
+		return v.Spec.CheckInputs(given)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ type NewDeployment struct {
 	AutoApprove bool               `json:"auto_approve"`       // the same as Ask never
 	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": derived from AutoApprove
 	Version     fairlead.VersionID `json:"version"`            // "": the newest version
+	Refresh     bool               `json:"refresh,omitempty"`  // plan also components whose inputs have not changed
 	NoQueue     bool               `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
 }
 
@@ -53,7 +54,7 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 		if err != nil {
 			return err
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Version: in.Version})
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Refresh: in.Refresh, Version: in.Version})
 		if err != nil {
 			return err
 		}
@@ -493,7 +494,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 				Hint:    "Deploy it again with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask,
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh,
 			Version: old.V.Version, RetryOf: id})
 		if err != nil {
 			return err

@@ -211,6 +211,14 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.ReasonVarsTooLarge,
 			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), catalog.MaxVars)}, nil
 	}
+	n := d.Node(cmd.Component)
+	if cmd.Operation == job.OpPlan && n.State == deployment.Planning && n.MayBeUpToDate() && !d.Refresh {
+		if same, err := upToDate(tx, inst, d, cmd.Component, vars); err != nil {
+			return nil, err
+		} else if same {
+			return deployment.UpToDate{Component: cmd.Component}, nil
+		}
+	}
 	runner, err := runners.ServingRunner(tx, inst)
 	if err != nil {
 		return nil, err
@@ -219,7 +227,6 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
-	n := d.Node(cmd.Component)
 	t, _ := component.Of(n.Type)
 	j.Component, j.Plugin, j.Size = cmd.Component, t.Name, n.Size
 	if n.Destroy {
@@ -236,6 +243,22 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 	}
 	NewJob(tx, j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
+}
+
+// upToDate reports whether the component needs no plan. If so, it records the deployment's
+// version as that of the component, as a plan without changes does.
+func upToDate(tx *kernel.Tx, inst store.Install, d store.Deployment, component string, vars map[string]appspec.Resolved) (bool, error) {
+	k, same, err := catalog.UpToDate(tx, inst, d.Version, component, vars)
+	if err != nil || !same || d.PlanOnly || k.V.Version == d.Version {
+		return same, err
+	}
+	v, err := catalog.ReadVersion(tx, d.Version)
+	if err != nil {
+		return false, err
+	}
+	ofVersion(&k, v)
+	tx.PutComponent(k)
+	return true, nil
 }
 
 // unplanned returns why a component has no plan. A plan-only deployment does not know
@@ -267,7 +290,7 @@ func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.
 	if k.Version == 0 { // the first record: an apply that does not succeed must not end the doubt
 		k.V.Restored = inst.Restored
 	}
-	k.V.State, k.V.Deployment = store.Unknown, d.ID
+	k.V.State, k.V.Deployment, k.V.Base = store.Unknown, d.ID, nil
 	if j.Operation == job.OpApply {
 		v, err := catalog.ReadVersion(tx, j.Version)
 		if err != nil {

@@ -303,7 +303,7 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 			k.V.Outputs, k.V.OutputsBlob = nil, ""
 			tx.PutComponent(k)
 		case j.Operation.Mutates() && rep.stateIsTrue():
-			k.V.State, k.V.Deployment = store.Failed, j.Deployment
+			k.V.State, k.V.Deployment, k.V.Base = store.Failed, j.Deployment, nil
 			tx.PutComponent(k)
 		}
 		return nil
@@ -325,6 +325,9 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 		k.V.OutputsBlob, k.V.VarsBlob = "", ""
 	default:
 		return nil
+	}
+	if err := catalog.KeepBase(tx, &k.V); err != nil {
+		return err
 	}
 	k.V.Settle()
 	tx.PutComponent(k)
@@ -386,11 +389,16 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 	if err := catalog.KeepEnv(tx, inst, &k.V); err != nil {
 		return err
 	}
+	ofVersion(k, v)
+	return nil
+}
+
+// ofVersion records the version of the component, and what it is in this version.
+func ofVersion(k *store.Stored[store.Component], v catalog.Version) {
 	k.V.Version, k.V.DependsOn, k.V.Size = v.ID, nil, job.Size{}
 	if spec, ok := v.Spec.Component(k.V.Name); ok {
 		k.V.Type, k.V.DependsOn, k.V.Size = spec.Type, spec.DependsOn, sizeOf(spec)
 	}
-	return nil
 }
 
 // logWithheld reports whether the holder gets no access to its log's record: its runner has used up its budget of log

@@ -148,6 +148,7 @@ type Tx struct {
 	Outputs    map[string]map[string]store.Output // read from blobs, by blob key
 	components map[string]store.Stored[store.Component]
 	slots      map[fairlead.RunnerID]store.Stored[store.RunnerSlots]
+	cached     map[string]any          // see Cached
 	hooks      []func(context.Context) // run first after the commit
 	wakes      []store.Job             // jobs whose runners are woken after the commit
 	spent      []string                // keys of blobs that no row refers to after the commit

@@ -42,6 +42,8 @@ var rules = []rule{
 	{"pkg/safefile", "", "replacing a file does not depend on its content"},
 	{"pkg/config", "", "the environment of a binary is declared without the code that reads it"},
 	{"pkg/changeset", "", "plugins of others build change sets, and policies read them, with these types only"},
+	{"pkg/pluginprotocol", "pkg/changeset pkg/fairlead", "programs of others speak the protocol with these types only"},
+	{"pkg/pluginprotocol/serve", "pkg/pluginprotocol pkg/changeset pkg/fairlead", "a plugin of others is built with these packages only"},
 	{"pkg/api/wire", "pkg/changeset", "the API's clients, also those of others, need these types only"},
 	{"pkg/job", "pkg/fairlead", "the state machine is pure: states and events in, states out"},
 	{"pkg/component", "pkg/job", "everything specific to a component type is data"},
@@ -129,7 +131,7 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local wires all packages with SQLite"},
 	{"functions/...", "functions/... pkg/... events", "a function wires packages for AWS"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/changeset pkg/component pkg/job events pkg/cancelmark pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/tracing pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
+	{"runner/...", "runner/... pkg/fairlead pkg/changeset pkg/component pkg/job events pkg/cancelmark pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/pluginprotocol/... pkg/tracing pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it uses the API and contains no code of the control plane"},
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator runs the whole system in one process"},
 	{"test/plane", "test/proxy pkg/... events", "it runs the control plane in the process of a test"},

@@ -43,6 +43,15 @@ const (
 	Run     Action = "run"     // a program, whose changes cannot be predicted
 )
 
+// Known reports whether this version knows the action.
+func (a Action) Known() bool {
+	switch a {
+	case Create, Update, Replace, Delete, Import, Move, Read, Forget, Recover, Run:
+		return true
+	}
+	return false
+}
+
 // Order is the order of the two parts of a replace.
 type Order string
 

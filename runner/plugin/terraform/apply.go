@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/planstore"
 )
 
 // apply applies the saved plan that the spec names, byte for byte.
@@ -70,29 +71,16 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 			Message: fmt.Sprintf("the apply succeeded, but its outputs cannot be read: %v; plan again to read them", err)}
 	}
 	res.Outputs = outputs(values)
-	if s, ok := j.state.(*local); ok {
-		os.RemoveAll(s.planDir(string(j.spec.Plan.Job))) // a plan is applied once; workspace.RemoveUnused removes plans that are never applied
-	}
+	j.state.saved().Applied(string(j.spec.Plan.Job))
 	return res, nil
 }
 
 // approvedPlan fetches the plan that the spec names. It refuses a plan that is not the approved one or that does not fit this
 // folder. It returns the bundle and its size in bytes.
 func (j *job) approvedPlan(ctx context.Context) (bundle, int64, error) {
-	saved, err := j.state.getPlan(ctx, string(j.spec.Plan.Job))
+	saved, err := planstore.Approved(ctx, j.state.saved(), string(j.spec.Plan.Job), j.spec.Plan.Digest)
 	if err != nil {
-		if ctx.Err() != nil {
-			return bundle{}, 0, fmt.Errorf("fetch the plan: %w", ctx.Err())
-		}
-		if _, ok := errors.AsType[*plugin.Error](err); ok {
-			return bundle{}, 0, err
-		}
-		return bundle{}, 0, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err,
-			Message: fmt.Sprintf("the saved plan could not be fetched: %v; retry", err)}
-	}
-	if got := plugin.Digest(saved); got != j.spec.Plan.Digest {
-		return bundle{}, 0, plugin.Errorf(fairlead.ReasonPlanDigest,
-			"the saved plan is %s, but %s was approved: nothing was applied; plan again", got, j.spec.Plan.Digest)
+		return bundle{}, 0, err
 	}
 	b, err := decodeBundle(saved)
 	if err != nil {
@@ -106,7 +94,7 @@ func (j *job) approvedPlan(ctx context.Context) (bundle, int64, error) {
 	return b, int64(len(saved)), nil
 }
 
-// transferTimeout bounds reading outputs after an apply, and saving or fetching a plan. It equals the time for which a step
+// transferTimeout bounds reading outputs after an apply. It equals the time for which a step
 // repeats its report.
 const transferTimeout = 15 * time.Minute
 

@@ -390,7 +390,7 @@ func (j *job) keepInit() {
 	if !ok {
 		return
 	}
-	dir := filepath.Join(s.planDir(string(j.spec.Job)), "init")
+	dir := filepath.Join(s.plans.Folder(string(j.spec.Job)), "init")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return // the apply runs init
 	}
@@ -406,7 +406,7 @@ func (j *job) takeInit() bool {
 	if !ok {
 		return false
 	}
-	dir := filepath.Join(s.planDir(string(j.spec.Plan.Job)), "init")
+	dir := filepath.Join(s.plans.Folder(string(j.spec.Plan.Job)), "init")
 	if _, err := os.Stat(filepath.Join(dir, dataDir)); err != nil {
 		return false
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/planstore"
 )
 
 // plan makes and saves a plan, and builds its change set.
@@ -80,12 +81,8 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, fmt.Errorf("build the change set: %w", err)
 	}
 	p := plugin.Planned(saved, !changes, set, baseOf(b.plan))
-	if err := j.state.putPlan(ctx, string(j.spec.Job), saved); err != nil {
-		if ctx.Err() != nil {
-			return plugin.Result{}, fmt.Errorf("save the plan: %w", ctx.Err())
-		}
-		return plugin.Result{}, &plugin.Error{Reason: fairlead.ReasonPlanUnsaved, Err: err,
-			Message: fmt.Sprintf("the plan could not be saved, so it cannot be applied: %v", err)}
+	if err := planstore.Save(ctx, j.state.saved(), string(j.spec.Job), saved); err != nil {
+		return plugin.Result{}, err
 	}
 	res := plugin.Result{Plan: p, ExitCode: new(int)}
 	if p.NoOp {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/runner/plugin/internal/plane"
 )
 
 // relayRetryTime is how long a relay repeats a request: it outlasts a restart of the control plane, as the tools do that call
@@ -79,7 +80,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // the tool is gone, or its state is far too large
 		return
 	}
-	a, err := retryWithin(req.Context(), r.within, planRequestTimeout, func(ctx context.Context) (client.StateAnswer, error) {
+	a, err := plane.Ask(req.Context(), r.within, partsRequestTimeout, func(ctx context.Context) (client.StateAnswer, error) {
 		return r.client.State(req.WithContext(ctx), r.job, body)
 	})
 	refused, ok := errors.AsType[*client.Error](err)

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/planstore"
 )
 
 // external is storage in the customer's account. Only the tool can access it, because each backend authenticates in its own
@@ -37,6 +38,11 @@ func (*external) readState(context.Context) ([]byte, error) { return nil, errThr
 
 func (*external) synced() error { return nil }
 
+func (s *external) saved() planstore.Store { return s }
+
+// Applied does nothing: the component's next plan replaces this one.
+func (*external) Applied(string) {}
+
 // planState is a saved plan in the form of a state: it has no resources, and its outputs are the plan and the plan's job.
 type planState struct {
 	Version   int               `json:"version"` // 4
@@ -53,7 +59,8 @@ type output struct {
 	Sensitive bool   `json:"sensitive,omitempty"`
 }
 
-func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
+// Put implements planstore.Store.
+func (s *external) Put(ctx context.Context, job string, plan []byte) error {
 	b, err := json.Marshal(planState{Version: 4, Tool: "1.0.0", Serial: 1, Lineage: "plan", Resources: []struct{}{}, Outputs: map[string]output{
 		"job":  {Value: job, Type: "string"},
 		"plan": {Value: base64.StdEncoding.EncodeToString(plan), Type: "string", Sensitive: true},
@@ -72,7 +79,8 @@ func (s *external) putPlan(ctx context.Context, job string, plan []byte) error {
 	return nil
 }
 
-func (s *external) getPlan(ctx context.Context, job string) ([]byte, error) {
+// Get implements planstore.Store.
+func (s *external) Get(ctx context.Context, job string) ([]byte, error) {
 	var b []byte
 	slot, err := s.job.openSlot(ctx, "plan", backendOnly{s.plans, s.env()})
 	if err == nil {

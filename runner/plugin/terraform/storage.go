@@ -16,12 +16,12 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/plugin"
-	"github.com/fairlead/fairlead/runner/workspace"
+	"github.com/fairlead/fairlead/runner/plugin/internal/plane"
+	"github.com/fairlead/fairlead/runner/plugin/planstore"
 )
 
 // storage stores the state and the saved plans.
@@ -37,9 +37,8 @@ type storage interface {
 	readState(ctx context.Context) ([]byte, error)
 	// synced makes the state durable after the tool has written it.
 	synced() error
-	// putPlan saves a plan under the job that made it; getPlan returns it.
-	putPlan(ctx context.Context, job string, plan []byte) error
-	getPlan(ctx context.Context, job string) ([]byte, error)
+	// saved returns the store of saved plans.
+	saved() planstore.Store
 }
 
 // isKey reports whether s is a valid state key: <install id>/<component>.
@@ -64,7 +63,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 			}
 		}
 		b.config["path"] = cmp.Or(j.toWorkspace, "..") + "/" + link + "/terraform.tfstate"
-		s := &local{conf: b, folder: folder, dir: filepath.Join(folder, ref.Key), plans: filepath.Join(p.cfg.Data, "plans")}
+		s := &local{conf: b, folder: folder, dir: filepath.Join(folder, ref.Key), plans: planstore.OnDisk(p.cfg.Data)}
 		if err := os.MkdirAll(s.dir, 0o700); err != nil {
 			return nil, fmt.Errorf("create the folder of the state: %w", err)
 		}
@@ -85,8 +84,7 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		}
 		return s, nil
 	}
-	plans, err := backendOf(ref, forPlan)
-	return &external{job: j, conf: b, plans: plans}, err
+	return j.external(ref, b)
 }
 
 // local is storage on the runner's disk.
@@ -94,7 +92,7 @@ type local struct {
 	conf   backend
 	folder string // the folder of all states
 	dir    string // the folder of this state
-	plans  string
+	plans  *planstore.Disk
 }
 
 func (s *local) backend() backend { return s.conf }
@@ -116,28 +114,7 @@ func (s *local) readState(context.Context) ([]byte, error) {
 // synced syncs the state's folder, so that a new state file survives a power cut: the tools sync only its content.
 func (s *local) synced() error { return safefile.SyncFolder(s.dir) }
 
-// planDir returns the folder of the plan that the job saved.
-func (s *local) planDir(job string) string { return filepath.Join(s.plans, job) }
-
-func (s *local) putPlan(_ context.Context, job string, plan []byte) error {
-	dir := s.planDir(job)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("save the plan: %w", err)
-	}
-	if err := errors.Join(safefile.Write(filepath.Join(dir, "plan"), plan, 0o600), safefile.SyncFolder(s.plans)); err != nil {
-		return fmt.Errorf("save the plan: %w", err)
-	}
-	workspace.RemoveUnused(s.plans)
-	return nil
-}
-
-func (s *local) getPlan(_ context.Context, job string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(s.planDir(job), "plan"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, plugin.Errorf(fairlead.ReasonPlanMissing, "the plan of %s is not on this runner's disk; plan again", job)
-	}
-	return b, err
-}
+func (s *local) saved() planstore.Store { return s.plans }
 
 // remote is storage in the control plane.
 type remote struct {
@@ -184,38 +161,18 @@ func (s *remote) env() map[string]string {
 	return env
 }
 
-// The timeouts of one request, with its parts. A state of one request has a few MiB at most. planRequestTimeout equals the time that the control plane
-// allows for the upload of a plan.
+// The timeouts of one request, with its parts. A state of one request has a few MiB at most.
 const (
-	readRequestTimeout = 30 * time.Second
-	planRequestTimeout = 2 * time.Minute
+	readRequestTimeout  = 30 * time.Second
+	partsRequestTimeout = 2 * time.Minute
 )
-
-// retryRequest repeats a request until the control plane itself has answered it or ctx ends. A restart or a short outage
-// of the control plane must not turn the success of a tool into a failure. retryRequest does not repeat a request that is
-// too large for a proxy.
-func retryRequest[T any](ctx context.Context, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	return retryWithin(ctx, 0, try, ask)
-}
-
-// retryWithin is retryRequest that begins no request after the time within; 0: until ctx ends.
-func retryWithin[T any](ctx context.Context, within, try time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	pauses := retry.Policy{First: 200 * time.Millisecond, Longest: 3 * time.Second, Within: within, Passing: func(err error) bool {
-		return !client.Refused(err) && !client.HasStatus(err, http.StatusRequestEntityTooLarge)
-	}}
-	return retry.Do(ctx, pauses, func(ctx context.Context) (T, error) {
-		ctx, cancel := context.WithTimeout(ctx, try)
-		defer cancel()
-		return ask(ctx)
-	})
-}
 
 func (s *remote) readState(ctx context.Context) ([]byte, error) {
 	within := readRequestTimeout
 	if s.relay != nil {
-		within = planRequestTimeout // the state may come in many parts
+		within = partsRequestTimeout // the state may come in many parts
 	}
-	b, err := retryRequest(ctx, within, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
+	b, err := plane.Ask(ctx, 0, within, func(ctx context.Context) ([]byte, error) { return s.client.GetState(ctx, s.job, s.path) })
 	if err != nil {
 		return nil, fmt.Errorf("read the state: %w", err)
 	}
@@ -224,25 +181,7 @@ func (s *remote) readState(ctx context.Context) ([]byte, error) {
 
 func (*remote) synced() error { return nil }
 
-func (s *remote) putPlan(ctx context.Context, job string, plan []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
-	defer cancel()
-	_, err := retryRequest(ctx, planRequestTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.client.PutPlan(ctx, job, plan) })
-	if err != nil {
-		return fmt.Errorf("save the plan: %w", err)
-	}
-	return nil
-}
-
-func (s *remote) getPlan(ctx context.Context, _ string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
-	defer cancel()
-	b, err := retryRequest(ctx, planRequestTimeout, func(ctx context.Context) ([]byte, error) { return s.client.GetPlan(ctx, s.job) })
-	if client.HasCode(err, fairlead.CodePlanNotFound) {
-		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: "the control plane does not have the saved plan; plan again"}
-	}
-	return b, err
-}
+func (s *remote) saved() planstore.Store { return planstore.InPlane(s.client, s.job) }
 
 // outputValue is an output in a state.
 type outputValue struct {

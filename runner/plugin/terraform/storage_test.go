@@ -138,8 +138,8 @@ func TestRestartDoesNotLoseAPlan(t *testing.T) {
 					}
 					var got []byte
 					if st := jobOn(t, c).state; op == "save" {
-						err = st.putPlan(t.Context(), "job_1", []byte(plan))
-					} else if got, err = st.getPlan(t.Context(), "job_1"); err == nil && string(got) != plan {
+						err = st.saved().Put(t.Context(), "job_1", []byte(plan))
+					} else if got, err = st.saved().Get(t.Context(), "job_1"); err == nil && string(got) != plan {
 						t.Errorf("fetched %q", got)
 					}
 					if (err == nil) != tt.good || asked > tt.asked || time.Since(began) > transferTimeout+time.Second {

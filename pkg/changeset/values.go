@@ -38,6 +38,32 @@ func (c *Change) SetValues(before, after any, m Marks, mask func(string) string)
 	c.Changed, c.Unknown, c.Sensitive = sorted(v.changed), sorted(v.unknown), sorted(v.sensitive)
 }
 
+// Masked returns the change with mask applied to each of its texts, for a change that another program has built. A value that mask
+// alters is sensitive.
+func (c Change) Masked(mask func(string) string) Change {
+	v := values{mask: mask}
+	c.Before, c.After = v.masked("", c.Before, nil, nil), v.masked("", c.After, nil, nil)
+	for _, text := range []*string{&c.Address, &c.Kind, &c.Previous, &c.Reason, (*string)(&c.Order)} {
+		*text = mask(*text)
+	}
+	c.Changed, c.Unknown = maskedPointers(c.Changed, mask), maskedPointers(c.Unknown, mask)
+	c.Sensitive = sorted(append(v.sensitive, maskedPointers(c.Sensitive, mask)...))
+	return c
+}
+
+// maskedPointers masks each part of the pointers.
+func maskedPointers(pointers []string, mask func(string) string) []string {
+	var out []string
+	for _, p := range pointers {
+		parts := strings.Split(p, "/")
+		for i, part := range parts {
+			parts[i] = strings.TrimPrefix(below("", mask(strings.NewReplacer("~1", "/", "~0", "~").Replace(part))), "/")
+		}
+		out = append(out, strings.Join(parts, "/"))
+	}
+	return out
+}
+
 func sorted(pointers []string) []string {
 	slices.Sort(pointers)
 	return slices.Compact(pointers)

@@ -31,6 +31,15 @@ type Type struct {
 	// Executable is the file at the top of the source that the runner starts; "": none.
 	Executable string
 
+	// Protocol reports whether the plugin is a program that speaks pkg/pluginprotocol: the
+	// file Executable of the source, or the program Program of the runner. Its plans are
+	// saved in the storage of states.
+	Protocol bool
+
+	// Program is the name of the program beside the runner's that is the type's plugin. Many
+	// types can have the same program. "": the program is in the source, or there is none.
+	Program string
+
 	Operations []Operation
 
 	// StateFile is the name of a component's state file in local storage; "": the type has
@@ -101,6 +110,14 @@ var types = []Type{
 		LostLog:      "It does not show what the executable did without output.",
 		MissingTool:  "Install on the runner what the executable needs: the interpreter in its first line, and a build for the runner's processor.",
 	},
+	{
+		Name: "plugin", Doc: "plugin is a folder with the executable file plugin, which speaks the protocol of plugins.",
+		Executable:  "plugin",
+		Protocol:    true,
+		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		LostLog:     "It does not show what the plugin did without output.",
+		MissingTool: "Install on the runner what the plugin needs: the interpreter in its first line, and a build for the runner's processor.",
+	},
 }
 
 // Types returns the table. Callers must not change it.
@@ -145,6 +162,9 @@ func (t Type) Role(o job.Operation) (r Role, ok bool) {
 	}
 	return "", false
 }
+
+// SavesPlans reports whether a plan is saved for its apply in the storage of states.
+func (t Type) SavesPlans() bool { return t.StateFile != "" || t.Protocol }
 
 // StatePath returns the path of a component's state in local storage, below the runner's data
 // folder.

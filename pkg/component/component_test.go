@@ -39,6 +39,18 @@ func TestUnknownTypeHasNoStateAndNoRole(t *testing.T) {
 	}
 }
 
+// A program that speaks the protocol is in the source or belongs to the runner. A plan that nothing saves could not be applied.
+func TestEveryProtocolTypeHasOneProgramAndSavesPlans(t *testing.T) {
+	for _, typ := range component.Types() {
+		if typ.Protocol && ((typ.Executable == "") == (typ.Program == "") || typ.Blind || typ.Module) || !typ.Protocol && typ.Program != "" {
+			t.Errorf("%s: want one program, and a plan that sees what exists: %+v", typ.Name, typ)
+		}
+		if want := !typ.Blind; typ.SavesPlans() != want {
+			t.Errorf("%s: SavesPlans() = %v", typ.Name, typ.SavesPlans())
+		}
+	}
+}
+
 func TestReservedVariables(t *testing.T) {
 	for name, want := range map[string]bool{"TF_LOG": true, "TF_VAR_size": true, "TF_CLI_ARGS_plan": true, "TF_LOGS": false, "tf_log": false, "AWS_REGION": false, "": false} {
 		if got := component.Reserved(name); got != want {

@@ -31,6 +31,7 @@ type Runner struct {
 	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them, or leaves them to the next agent if they are tasks of ECS or pods; 0s: no limit"`
 
 	Tofu           string   `env:"FAIRLEAD_TOFU" flag:"tofu" doc:"path of OpenTofu or Terraform; default: tofu on PATH, otherwise terraform on PATH"`
+	Programs       string   `env:"FAIRLEAD_PLUGINS" flag:"plugins" doc:"folder of the programs of component types whose plugin is a program that belongs to the runner; default: the folder plugins beside the program of a step"`
 	PluginCache    string   `env:"FAIRLEAD_PLUGIN_CACHE" flag:"plugin-cache" doc:"folder that keeps providers between jobs; default: plugin-cache in the data folder"`
 	ProviderMirror string   `env:"FAIRLEAD_PROVIDER_MIRROR" flag:"provider-mirror" doc:"where jobs keep the archives of providers for later jobs on other disks: s3://BUCKET/PREFIX, or the path of a folder that all steps can write to; a job uses an archive only if it has a hash of the module's lock file; not used if the configuration file of OpenTofu or Terraform has a provider_installation block"`
 	CLIConfig      string   `env:"FAIRLEAD_TF_CLI_CONFIG_FILE" flag:"tf-cli-config-file" doc:"configuration file of OpenTofu or Terraform, for example with a provider mirror"`

@@ -200,12 +200,16 @@ func textsAfterLoss(lost job.Job) afterLoss {
 			onward: "plans it again and asks for approval before anything runs",
 		}
 	}
-	return afterLoss{
+	t := afterLoss{
 		planning: "The plan %s now checks what is missing. If nothing is missing, the deployment continues by itself. Otherwise it waits for your approval.",
 		planned:  "The new plan %s compares the state with the cloud. Still missing: %s.",
 		show:     "shows that plan: compare it with the log", decide: afterCompare, approve: "applies the new plan",
 		onward: "plans it again and shows what is missing before it changes anything",
 	}
+	if typeOf(lost).StateFile == "" {
+		t.planned, t.decide = "The new plan %s compares the component with what exists. Still missing: %s.", afterCompareWithoutState
+	}
+	return t
 }
 
 // textsAfterRestore returns the texts for a component that no known job lost.
@@ -226,6 +230,10 @@ const afterBlindLoss = "Find out what the job did: read its log, and look at the
 
 // afterCompare advises a person who has compared the plan with the log.
 const afterCompare = "If the log shows that a resource was created, and the plan wants to create it again, then the resource exists but is not in the state. " + importByHand +
+	" Then cancel this deployment, and deploy the new version."
+
+// afterCompareWithoutState is afterCompare for a type whose plugin keeps no state.
+const afterCompareWithoutState = "If the log shows that an object was created, and the plan wants to create it again, then the plugin does not see that object. Delete it by hand, or fix the plugin and publish the app with {app.publish}." +
 	" Then cancel this deployment, and deploy the new version."
 
 func ended(s job.State) string {
@@ -318,8 +326,11 @@ func stateOf(c Component, j *job.Job) []string {
 	var out []string
 	if c.Unknown {
 		text := "Component %s is `unknown` since %s: its state may differ from what exists."
-		if t, _ := component.Of(c.Type); t.StateFile == "" {
+		switch t, _ := component.Of(c.Type); {
+		case t.Blind:
 			text = "Component %s is `unknown` since %s: no record shows what exists."
+		case t.StateFile == "":
+			text = "Component %s is `unknown` since %s: its next plan shows what exists."
 		}
 		out = append(out, fmt.Sprintf(text, c.Name, at(c.Since)))
 	}

@@ -242,12 +242,13 @@ const refusedSpec = "Retry: a new job gets a new job spec. If a step refuses tha
 func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 	return map[fairlead.Reason]struct{ known, fix string }{
 		fairlead.ReasonToolFailed:       {"", "Fix the error shown in the log."},
+		fairlead.ReasonPluginProtocol:   {"", "Read in the log what the plugin did. Then give the message to the author of the plugin, publish the app again with the fixed plugin ({app.publish}), and deploy that version."},
 		fairlead.ReasonInitFailed:       {nothing + ".", "Fix the error shown in the log: a provider, a module, or the connection to their registry."},
 		fairlead.ReasonPlanStale:        {nothing + ". The state or the inputs changed after the plan was made.", ""},
 		fairlead.ReasonPlanDigest:       {nothing + ". The saved plan is not the one that was approved.", ""},
 		fairlead.ReasonPlanMissing:      {nothing + ". The saved plan is gone.", ""},
 		fairlead.ReasonPlanUnsaved:      {nothing + ".", ""},
-		fairlead.ReasonPlanTooLarge:     {nothing + ".", "Let the plan write fewer files beside the module's source, as the message says."},
+		fairlead.ReasonPlanTooLarge:     {nothing + ".", "Make the plan smaller, as the message says."},
 		fairlead.ReasonPlanElsewhere:    {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
 		fairlead.ReasonBackendElsewhere: {nothing + ".", "Remove the backend from the module's files, and publish the app again with {app.publish}."},
 		fairlead.ReasonWorkspaceHeld:    {nothing + ".", "Wait for the end of the attempt that the message names, or stop it."},

@@ -179,7 +179,7 @@ func (a *Agent) begins() bool {
 func (a *Agent) input(c wire.Claim) attempt.Input {
 	in := attempt.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
-		Data: a.cfg.Data, Tofu: a.cfg.Tofu, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, Mirror: a.cfg.ProviderMirror, PassEnv: a.cfg.PassEnv,
+		Data: a.cfg.Data, Tofu: a.cfg.Tofu, Programs: a.cfg.Programs, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, Mirror: a.cfg.ProviderMirror, PassEnv: a.cfg.PassEnv,
 		CA: a.options.ca, PlainHTTP: a.cfg.AllowPlainHTTP, Secrets: a.executors.file.Secrets,
 	}
 	return in.WithJob(c)

@@ -70,6 +70,7 @@ type Input struct {
 	Data        string                 `json:"data"` // the runner's data folder
 	Tofu        string                 `json:"tofu,omitempty"`
 	PluginCache string                 `json:"plugin_cache,omitempty"`
+	Programs    string                 `json:"programs,omitempty"`  // folder of the plugins' programs; "": beside the step's program
 	Providers   []providers.Package    `json:"providers,omitempty"` // verified packages in the plugin cache; none if the step does not see the cache
 	CLIConfig   string                 `json:"cli_config,omitempty"`
 	Mirror      string                 `json:"provider_mirror,omitempty"` // location of the customer's mirror of providers

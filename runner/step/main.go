@@ -19,12 +19,14 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/transport"
@@ -36,6 +38,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/secretsource"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/check"
+	"github.com/fairlead/fairlead/runner/plugin/program"
 	"github.com/fairlead/fairlead/runner/plugin/script"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
 	"github.com/fairlead/fairlead/runner/proctree"
@@ -193,14 +196,38 @@ func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s
 // Plugins returns the runner's plugins, configured for the step in dir.
 func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
 	mirror, _ := providers.ParseMirror(in.Mirror) // the agent refuses to start with a wrong one
-	return plugin.Registry{
-		check.Name: check.Plugin{},
-		terraform.Name: terraform.New(terraform.Config{
-			Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Install: dir.Path(providers.Private),
-			CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env, CA: in.CA,
-		}),
-		script.Name: script.New(script.Config{PassEnv: in.PassEnv, Environ: env}),
+	tf := terraform.New(terraform.Config{
+		Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Install: dir.Path(providers.Private),
+		CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env, CA: in.CA,
+	})
+	registry := plugin.Registry{
+		check.Name:     check.Plugin{},
+		terraform.Name: tf,
+		script.Name:    script.New(script.Config{PassEnv: in.PassEnv, Environ: env}),
 	}
+	for _, t := range component.Types() {
+		if t.Protocol {
+			registry[t.Name] = program.New(t, program.Config{Folder: programs(in), PassEnv: in.PassEnv, Environ: env, OpenPlans: tf.OpenPlans})
+		}
+	}
+	return registry
+}
+
+// programs returns the folder of the plugins' programs that belong to the runner: the operator's, else the folder plugins beside
+// this program.
+func programs(in attempt.Input) string {
+	folder := in.Programs
+	if folder == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "" // no program is found there, and the job's message names it
+		}
+		folder = filepath.Join(filepath.Dir(self), "plugins")
+	}
+	if absolute, err := filepath.Abs(folder); err == nil {
+		return absolute
+	}
+	return folder
 }
 
 func randomID() string {

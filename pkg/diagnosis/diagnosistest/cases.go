@@ -29,6 +29,7 @@ func lostCases() []Case {
 		{"lost: a plan runs, of a type whose plan reads no resources", dep(blind(deployment.Node{State: deployment.Reconciling, Lost: true, ApplyJob: "job_a", PlanJob: "job_r"}),
 			[]job.Job{blindApply(), aJob("job_r", job.OpPlan, job.Event{Kind: job.Renew, At: sec(3590), Epoch: 1})}, with(stateless))},
 		{"lost: a person decides, of a type whose plan reads no resources", dep(blind(awaiting), []job.Job{blindApply()}, with(stateless))},
+		{"lost: a person decides, of a type whose plugin keeps no state", dep(awaiting, []job.Job{pluginApply()}, with(ofPlugin))},
 		{"lost: the plan failed, of a type whose plan reads no resources", dep(blind(final), []job.Job{blindApply(), badPlan}, with(stateless))},
 		{"lost: a person decides, the state was saved before", dep(awaiting, []job.Job{lostApply()})},
 		{"lost: a person decides, the state was saved during it", dep(awaiting, []job.Job{lostApply()}, with(savedDuring))},
@@ -63,6 +64,14 @@ func blindApply() job.Job {
 	j.Plugin = "blind"
 	return j
 }
+
+func pluginApply() job.Job {
+	j := lostApply()
+	j.Plugin = "plugin"
+	return j
+}
+
+func ofPlugin(c *diagnosis.Component) { c.Type, c.State = "plugin", nil }
 
 func stateless(c *diagnosis.Component) { c.Type, c.State = "blind", nil }
 
@@ -109,7 +118,7 @@ func failedCases() []Case {
 			func(d *diagnosis.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
 		{"failed while others continue", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolFailed, "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
 	}
-	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonSecretUnavailable, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, "unknown-reason"} {
+	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonPluginProtocol, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonSecretUnavailable, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, "unknown-reason"} {
 		all = append(all, Case{"failed: " + string(reason), dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "access denied."))})})
 	}
 	return all

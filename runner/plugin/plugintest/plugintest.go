@@ -4,19 +4,27 @@ package plugintest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -29,9 +37,16 @@ type Subject struct {
 	// Good returns a spec that succeeds. If the plugin has states, each spec has its own state. Specs of different n are
 	// distinct.
 	Good func(n int) plugin.Spec
-	// Slow returns a spec whose job runs until it is stopped. The job writes "working" to its log and has a short Grace. nil:
+	// Slow returns a spec whose job runs until it is stopped. The job writes "working" to its log and has a short Grace, and the spec
+	// has a sensitive variable with a text. nil:
 	// the plugin has no such job.
 	Slow func(t *testing.T, data string) plugin.Spec
+	// Stubborn is as Slow, and its tool ignores the interrupt. nil: the plugin has no such job, or Slow is one.
+	Stubborn func(t *testing.T, data string) plugin.Spec
+	// Outputs returns a spec that succeeds, and the outputs that its job returns. nil: the plugin has no outputs.
+	Outputs func(t *testing.T, data string) (plugin.Spec, map[string]wire.FullOutput)
+	// Keeps reports whether a stopped job may leave a file of the data folder; nil: none.
+	Keeps func(path string) bool
 	// Sources are the artifacts of the specs. The outer map's key is the digest; the inner map has file names and contents.
 	Sources map[string]map[string]string
 }
@@ -99,7 +114,18 @@ func Env(t *testing.T, data, attempt string, log *Log, sources map[string]map[st
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plugin.Env{Attempt: attempt, Workspace: held.Path, Log: log, Mask: redact.New().String, Control: c,
+	var values []json.RawMessage
+	for _, v := range spec.Vars {
+		if v.Sensitive {
+			values = append(values, v.Value)
+		}
+	}
+	secrets := redact.New(values...)
+	var out io.Writer = log // without secrets, the log's last bytes need no Close
+	if len(values) > 0 {
+		out = secrets.NewWriter(log)
+	}
+	return plugin.Env{Attempt: attempt, Workspace: held.Path, Log: out, Mask: secrets.String, Control: c,
 		Fetch: func(_ context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 			files, ok := sources[ref.Digest]
 			if !ok {
@@ -175,28 +201,131 @@ func Run(t *testing.T, s Subject) {
 		}
 	})
 
-	t.Run("a slow job stops within its grace", func(t *testing.T) {
-		if s.Slow == nil {
-			t.Skip("this plugin is never slow")
-		}
-		data, log := t.TempDir(), NewLog()
-		spec := s.Slow(t, data)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		done := make(chan error, 1)
-		go func() {
-			_, err := s.New(data).Run(ctx, spec, Env(t, data, "job_1-1", log, s.Sources, spec))
-			done <- err
-		}()
-		log.until(t, "working")
-		cancel()
-		select {
-		case err := <-done:
+	for name, slow := range map[string]func(*testing.T, string) plugin.Spec{"a slow job": s.Slow, "a tool that ignores the interrupt": s.Stubborn} {
+		t.Run(name+" stops within its grace and keeps nothing", func(t *testing.T) {
+			if slow == nil {
+				t.Skip("this plugin has no such job")
+			}
+			data := t.TempDir()
+			spec := slow(t, data)
+			before := files(t, data)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := s.whileWorking(t, ctx, data, spec, func(plugin.Env) { cancel() })
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v, want context.Canceled", err)
 			}
-		case <-time.After(spec.Grace.Duration() + limit):
-			t.Fatal("the job did not end after its grace period")
+			if err := workspace.Remove(data, "job_1-1"); err != nil {
+				t.Fatal(err)
+			}
+			for path := range files(t, data) {
+				if !before[path] && (s.Keeps == nil || !s.Keeps(path)) {
+					t.Errorf("the stopped job keeps %s", path)
+				}
+			}
+		})
+	}
+
+	t.Run("a killed tool is a typed failure", func(t *testing.T) {
+		if s.Slow == nil {
+			t.Skip("this plugin has no tool")
+		}
+		data := t.TempDir()
+		spec := s.Slow(t, data)
+		res, err := s.whileWorking(t, t.Context(), data, spec, func(env plugin.Env) {
+			b, err := os.ReadFile(filepath.Join(env.Workspace, "tool.pid"))
+			pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
+			if err := errors.Join(err, perr); err != nil || pid <= 1 {
+				t.Errorf("the workspace does not name the tool's process: %v", err)
+				return
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		})
+		if plugin.ReasonOf(err) != fairlead.ReasonToolKilled || res.Mutated != job.Operation(spec.Operation).Mutates() || res.ExitCode != nil {
+			t.Errorf("result %+v, error %v; want tool-killed, and a change only of an operation that mutates", res, err)
+		}
+	})
+
+	t.Run("a secret is shown nowhere", func(t *testing.T) {
+		if len(s.Sources) == 0 {
+			t.Skip("this plugin has no variables")
+		}
+		const secret = "plugintest-5ecret-value"
+		data, log := t.TempDir(), NewLog()
+		spec := s.Good(1)
+		spec.Vars = maps.Clone(spec.Vars)
+		if spec.Vars == nil {
+			spec.Vars = map[string]events.SpecVar{}
+		}
+		spec.Vars["plugintest_secret"] = events.SpecVar{Value: json.RawMessage(`"` + secret + `"`), Sensitive: true}
+		res, err := s.New(data).Run(t.Context(), spec, Env(t, data, "job_1-1", log, s.Sources, spec))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, log)
+		}
+		shown, err := json.Marshal(res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(log.String()+string(shown), secret) {
+			t.Errorf("the secret is in the log or in the result:\n%s\n%s", log, shown)
+		}
+	})
+
+	t.Run("a secret is in no command line", func(t *testing.T) {
+		if s.Slow == nil || runtime.GOOS != "linux" {
+			t.Skip("this plugin has no tool, or the system has no /proc")
+		}
+		data := t.TempDir()
+		spec := s.Slow(t, data)
+		var secrets [][]byte
+		for _, v := range spec.Vars {
+			var text string
+			if v.Sensitive && json.Unmarshal(v.Value, &text) == nil {
+				secrets = append(secrets, []byte(text))
+			}
+		}
+		if len(secrets) == 0 {
+			t.Fatal("the slow spec has no sensitive text: this suite looks for one")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s.whileWorking(t, ctx, data, spec, func(plugin.Env) {
+			defer cancel()
+			lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+			if err != nil || len(lines) == 0 {
+				t.Errorf("no process is listed: %v", err)
+			}
+			for _, line := range lines {
+				b, _ := os.ReadFile(line) // a process may have ended
+				for _, secret := range secrets {
+					if bytes.Contains(b, secret) {
+						t.Errorf("%s has a secret: %q", line, b)
+					}
+				}
+			}
+		})
+	})
+
+	t.Run("outputs keep their types", func(t *testing.T) {
+		if s.Outputs == nil {
+			t.Skip("this plugin has no outputs")
+		}
+		data, log := t.TempDir(), NewLog()
+		spec, want := s.Outputs(t, data)
+		res, err := s.New(data).Run(t.Context(), spec, Env(t, data, "job_1-1", log, s.Sources, spec))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, log)
+		}
+		if len(res.Outputs) != len(want) {
+			t.Errorf("outputs %v, want %v", res.Outputs, want)
+		}
+		for name, w := range want {
+			var got bytes.Buffer
+			if err := json.Compact(&got, res.Outputs[name].Value); err != nil || got.String() != string(w.Value) || res.Outputs[name].Sensitive != w.Sensitive {
+				t.Errorf("the output %s is %s (sensitive: %v), want %s (%v)", name, &got, res.Outputs[name].Sensitive, w.Value, w.Sensitive)
+			}
 		}
 	})
 
@@ -230,4 +359,45 @@ func Run(t *testing.T, s Subject) {
 			t.Error(err)
 		}
 	})
+}
+
+// whileWorking runs a slow spec, calls then when the job works, and returns the job's end.
+func (s Subject) whileWorking(t *testing.T, ctx context.Context, data string, spec plugin.Spec, then func(plugin.Env)) (plugin.Result, error) {
+	t.Helper()
+	log := NewLog()
+	env := Env(t, data, "job_1-1", log, s.Sources, spec)
+	type end struct {
+		res plugin.Result
+		err error
+	}
+	done := make(chan end, 1)
+	go func() {
+		res, err := s.New(data).Run(ctx, spec, env)
+		done <- end{res, err}
+	}()
+	log.until(t, "working")
+	then(env)
+	select {
+	case e := <-done:
+		return e.res, e.err
+	case <-time.After(spec.Grace.Duration() + limit):
+		t.Fatal("the job did not end after its grace period")
+	}
+	return plugin.Result{}, nil
+}
+
+// files returns the paths of the files below a folder.
+func files(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found[path] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }

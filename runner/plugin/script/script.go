@@ -31,6 +31,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/internal/toolprocess"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
@@ -96,9 +97,6 @@ type run struct {
 const (
 	varsFile    = "vars.json"
 	outputsFile = "outputs.json"
-	homeFolder  = "home"
-	tmpFolder   = "tmp"
-	pidFile     = "tool.pid"
 )
 
 func (r *run) path(name string) string { return filepath.Join(r.env.Workspace, name) }
@@ -110,10 +108,11 @@ func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if op := job.Operation(spec.Operation); op == job.OpPlanDestroy || op == job.OpDestroy {
 		r.argument = "destroy"
 	}
-	for _, dir := range []string{workspace.Source, homeFolder, tmpFolder} {
-		if err := os.Mkdir(r.path(dir), 0o700); err != nil {
-			return nil, fmt.Errorf("create the workspace: %w", err)
-		}
+	if err := toolprocess.MakeFolders(env.Workspace); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(r.path(workspace.Source), 0o700); err != nil {
+		return nil, fmt.Errorf("create the workspace: %w", err)
 	}
 	root, err := os.OpenRoot(r.path(workspace.Source))
 	if err != nil {
@@ -141,9 +140,7 @@ const (
 
 // environment returns the executable's whole environment.
 func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string {
-	out := plugin.BaseEnv(p.env, p.passEnv, filepath.Join(env.Workspace, homeFolder))
-	maps.Copy(out, spec.Env)
-	out["TMPDIR"] = filepath.Join(env.Workspace, tmpFolder)
+	out := toolprocess.Environment(p.env, p.passEnv, spec, env.Workspace)
 	out["FAIRLEAD_VARS"] = filepath.Join(env.Workspace, varsFile)
 	out["FAIRLEAD_OUTPUTS"] = filepath.Join(env.Workspace, outputsFile)
 	left := maxVariables
@@ -255,8 +252,10 @@ func (r *run) execute(ctx context.Context) (plugin.Result, error) {
 	if err := plugin.WriteVars(r.path(varsFile), r.spec.Vars); err != nil {
 		return plugin.Result{}, err
 	}
-	res, err := r.process(ctx)
-	if err != nil || r.argument == "destroy" {
+	end := toolprocess.Process{Name: "./" + r.file + " " + r.argument, Command: []string{"./" + r.file, r.argument}, Dir: r.folder, Environ: r.environ,
+		Workspace: r.env.Workspace, Stdout: r.env.Log, Stderr: r.env.Log, Grace: r.spec.Grace.Duration(), Confine: r.env.Confine}.Run(ctx)
+	res := plugin.Result{Mutated: end.Started, ExitCode: end.Code}
+	if err := end.Failure(ctx); err != nil || r.argument == "destroy" {
 		return res, err
 	}
 	res.Outputs, err = r.outputs()

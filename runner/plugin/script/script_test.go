@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -41,12 +42,22 @@ echo "home $HOME tmp $TMPDIR other ${OTHER-unset} passed $PASSED role $ROLE hidd
 cat "$FAIRLEAD_VARS"
 printf '{"url": {"value": "db://%s"}, "secret": {"value": "abc", "sensitive": true}, "gone": {"value": null}}' "$1" > "$FAIRLEAD_OUTPUTS"
 `},
+	"sha256:typed": {"run": `#!/bin/sh
+echo '{"number": {"value": 12345678901234567890.5}, "text": {"value": "a\"b", "sensitive": true}, "list": {"value": [1, null, {"a": true}]}, "flag": {"value": false}}' > "$FAIRLEAD_OUTPUTS"
+`},
 	"sha256:b#b": {"b/run": "#!/bin/sh\ncat ../a/note\n", "a/note": "beside\n"},
 }
 
 func spec(op, digest string) plugin.Spec {
 	return plugin.Spec{Plugin: script.Name, Operation: op, Install: "ins_1", Component: "web", Job: "job_1", Epoch: 1, Grace: 1,
 		Artifact: &events.ArtifactRef{Repository: "apps/shop/web", Digest: digest}}
+}
+
+// withSecret returns the spec of an apply with a sensitive variable.
+func withSecret(digest string) plugin.Spec {
+	s := spec("apply", digest)
+	s.Vars = map[string]events.SpecVar{"password": {Value: json.RawMessage(`"never in argv"`), Sensitive: true}}
+	return s
 }
 
 func newPlugin(string) plugin.Plugin {
@@ -77,9 +88,14 @@ func run(t *testing.T, data string, s plugin.Spec) (plugin.Result, *plugintest.L
 
 func TestPlugin(t *testing.T) {
 	plugintest.Run(t, plugintest.Subject{
-		New:     newPlugin,
-		Good:    func(int) plugin.Spec { return spec("plan", "sha256:good") },
-		Slow:    func(t *testing.T, _ string) plugin.Spec { return approved(t, spec("apply", "sha256:slow")) },
+		New:      newPlugin,
+		Good:     func(int) plugin.Spec { return spec("plan", "sha256:good") },
+		Slow:     func(t *testing.T, _ string) plugin.Spec { return approved(t, withSecret("sha256:slow")) },
+		Stubborn: func(t *testing.T, _ string) plugin.Spec { return approved(t, withSecret("sha256:ignores")) },
+		Outputs: func(t *testing.T, _ string) (plugin.Spec, map[string]wire.FullOutput) {
+			return approved(t, spec("apply", "sha256:typed")), map[string]wire.FullOutput{"number": {Value: json.RawMessage("12345678901234567890.5")}, "text": {Value: json.RawMessage(`"a\"b"`), Sensitive: true},
+				"list": {Value: json.RawMessage(`[1,null,{"a":true}]`)}, "flag": {Value: json.RawMessage("false")}}
+		},
 		Sources: sources,
 	})
 }

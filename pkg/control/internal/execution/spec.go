@@ -43,7 +43,7 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 		return nil, err
 	}
 	t, _ := component.Of(j.Plugin)
-	if t.StateFile != "" {
+	if t.SavesPlans() {
 		storage, err := heldState(inst.V, runner.V)
 		if err != nil {
 			return nil, err

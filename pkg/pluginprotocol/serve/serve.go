@@ -68,10 +68,14 @@ func (s *Stopped) Error() string { return "the operation was stopped: " + s.Reas
 
 // Main serves one operation and ends the process: with 0 if the operation succeeded, else with 1. It handles SIGINT and SIGTERM.
 func Main(p Plugin) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := Run(ctx, p, os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	ctx, stop := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM) // until the end: a late interrupt must not kill a program that has finished
+	go func() {
+		<-signals
+		stop(&Stopped{"interrupted"})
+	}()
+	os.Exit(Run(ctx, p, os.Stdin, os.Stdout, os.Stderr))
 }
 
 // Run serves one operation and returns the exit code. A goroutine reads stdin until its end. stderr gets the stack of a panic.

@@ -38,7 +38,7 @@ type exitCode struct {
 func exitCodes() []exitCode {
 	return []exitCode{
 		{exitOK, "success"},
-		{exitUnexpected, "something unexpected: a fault of Fairlead or of this machine"},
+		{exitUnexpected, "something unexpected: a fault of Fairlead or of this machine; a check of plugin test failed"},
 		{exitInvalid, "wrong usage, or invalid input such as an app that does not validate"},
 		{exitFailed, "the deployment or the job failed or was canceled; ops replay left dead letters"},
 		{exitWaiting, "the deployment waits for approval, or is queued behind a deployment that waits"},

@@ -193,6 +193,47 @@ echo '{"done": {"value": true}}' >$FAIRLEAD_OUTPUTS
 	}
 }
 
+// A plugin's program is confined like a module. Its plan needs no approval.
+func TestPluginProgramIsConfinedLikeAModule(t *testing.T) {
+	for name, uid := range users(t) {
+		for isolation, does := range map[string]string{"wanted": "no", "off": "yes"} { // off shows that the test can detect access
+			t.Run(name+"/"+isolation, func(t *testing.T) {
+				t.Parallel()
+				s := plane.New(t, plane.Options{})
+				a := startAs(t, s, uid, "FAIRLEAD_ISOLATION="+isolation)
+				module := spec("plan", "local", s.Push(map[string]string{"main.tf": exampleModule}))
+				module.Vars = vars("other")
+				plan := succeeded(t, s.UntilFinished(s.Queue(module)))
+				succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", module.Artifact, plan))))
+				tries := fmt.Sprintf(`t() { n=$1; shift; if (eval "$*") >/dev/null 2>&1; then echo "$n: yes"; else echo "$n: no"; fi; }
+t key 'cat %[1]s/identity.key'
+t state 'cat %[1]s/state/ins_1/web/terraform.tfstate'
+t plans ': >%[1]s/plans/planted'
+t planted ': >%[1]s/tools/planted'
+t agent 'kill -0 %[2]d'
+t source 'cat ./plugin'
+t home ': >$HOME/x'
+t temporary ': >$TMPDIR/x'
+t plan ': >$plan'
+`, a.Data, a.cmd.Process.Pid)
+				sp := noteSpec(s, filepath.Join(t.TempDir(), "note"), "local")
+				sp.Artifact = s.PushOf("note", withEvents(strings.Replace(notePlugin, "\tfile=$(value file)\n", tries+"\tfile=$(value file)\n", 1)))
+				log := succeeded(t, s.UntilFinished(s.Queue(sp))).Log
+				for _, try := range []string{"key", "state", "plans", "planted", "agent"} {
+					if got := printed(log, try); got != does {
+						t.Errorf("a plan of a plugin reaches %s: %q, want %s", try, got, does)
+					}
+				}
+				for _, try := range []string{"source", "home", "temporary", "plan"} {
+					if printed(log, try) != "yes" {
+						t.Errorf("a plan of a plugin does not reach %s:\n%s", try, log)
+					}
+				}
+			})
+		}
+	}
+}
+
 const exampleModuleWithout = `output "nothing" { value = null }`
 
 // Modules can read the paths that the operator lists and the paths in passed variables. They cannot read private paths,

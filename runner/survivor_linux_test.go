@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -52,6 +53,29 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A plugin's program must be able to end in order after its step was killed: it gets the interrupt and the end of its standard input.
+func TestProgramOfAKilledStepEndsInOrder(t *testing.T) {
+	t.Parallel()
+	m := mark()
+	s := plane.New(t, plane.Options{})
+	a := startAgent(t, s, "")
+	saved := filepath.Join(t.TempDir(), "saved")
+	sp := noteSpec(s, saved, "http")
+	sp.Artifact = s.PushOf("note", withEvents(strings.Replace(notePlugin, `: > "$file"`, `trap '' INT; echo working; read -r line; : > "$file"; exec sleep 0 `+m, 1)))
+	plan := succeeded(t, s.UntilFinished(s.Queue(sp)))
+	job := s.Queue(after(sp, "apply", plan))
+	s.UntilLog(job, "working")
+	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
+	j := s.UntilDied(job)
+	if _, err := os.Stat(saved); err != nil || len(alive(m)) > 0 {
+		t.Errorf("the program did not end in order: %v, alive: %q", err, alive(m))
+	}
+	if j.Died.Signal != "killed" {
+		t.Errorf("reported as %+v", *j.Died)
+	}
+	s.Until("nothing left on disk", a.empty)
 }
 
 // changes reports whether the set has a change of the object.

@@ -479,9 +479,13 @@ func TestEveryPackageHasOneComment(t *testing.T) {
 
 // alsoNames lists the files in which the name of a component type means something else.
 var alsoNames = map[string]string{
-	"cmd/fairlead/internal/cli/dev.go": "a program on the PATH",
-	"pkg/appspec/syntax.go":            "a block of a module's language",
-	"pkg/tfmodule/tfmodule.go":         "a block of a module's language",
+	"cmd/fairlead/internal/cli/dev.go":              "a program on the PATH",
+	"cmd/fairlead/internal/cli/plugin.go":           "a command",
+	"pkg/pluginprotocol/conformance/conformance.go": "the type of a request for tests: the package must not import the table",
+	"runner/internal/agentstatus/agentstatus.go":    "a label of a metric",
+	"runner/step/step.go":                           "a field of a log",
+	"pkg/appspec/syntax.go":                         "a block of a module's language",
+	"pkg/tfmodule/tfmodule.go":                      "a block of a module's language",
 }
 
 // TestComponentTypesAreNamedInTheirTable checks that only the table of pkg/component names

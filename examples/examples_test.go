@@ -4,13 +4,17 @@
 package examples_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +25,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/graph"
+	"github.com/fairlead/fairlead/pkg/pluginprotocol"
 )
 
 // builtIn returns the examples whose modules need no downloaded provider.
@@ -106,6 +111,66 @@ func TestDemoInputsAreValidForTheShop(t *testing.T) {
 	}
 	if _, err := load(t, "shop").CheckInputs(given); err != nil {
 		t.Error(err)
+	}
+}
+
+// transcript matches a line of the protocol of plugins in a page: > is to the program, < is from it.
+var transcript = regexp.MustCompile(`(?m)^([<>]) (\{.*\})$`)
+
+// The page of the protocol shows what the example really writes, and what a step accepts. The test replaces the folders of the page.
+func TestProtocolPageShowsARealTranscript(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("NOT TESTED: there is no python3 on the PATH, with which the example runs")
+	}
+	page, err := os.ReadFile("../docs/reference/plugin-protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, greetings := filepath.Join(t.TempDir(), "greeting"), t.TempDir()
+	if err := os.Mkdir(job, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	here, there := strings.NewReplacer("/jobs/greeting", job, "/srv/greetings", greetings), strings.NewReplacer(job, "/jobs/greeting", greetings, "/srv/greetings")
+	var requests []pluginprotocol.Request
+	var lines []string // of the request
+	var shown [][]string
+	for _, m := range transcript.FindAllStringSubmatch(string(page), -1) {
+		if m[1] == "<" {
+			shown[len(shown)-1] = append(shown[len(shown)-1], m[2])
+			continue
+		}
+		r, err := pluginprotocol.DecodeRequest([]byte(m[2]))
+		if err != nil {
+			t.Fatalf("%v: %s", err, m[2])
+		}
+		requests, lines, shown = append(requests, r), append(lines, m[2]), append(shown, nil)
+	}
+	if len(requests) != 3 {
+		t.Fatalf("the page has %d requests", len(requests))
+	}
+	for i, r := range requests {
+		cmd := exec.CommandContext(t.Context(), python, "plugin-python/greeting/plugin")
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(stdin, here.Replace(lines[i])+"\n")
+		err = cmd.Wait() // closes stdin
+		got := strings.Split(strings.TrimSpace(there.Replace(out.String())), "\n")
+		if !slices.Equal(got, shown[i]) || (err != nil) != strings.Contains(out.String(), `"failed"`) {
+			t.Errorf("%s: the program writes (%v)\n%s\nand the page shows\n%s", r.Operation, err, strings.Join(got, "\n"), strings.Join(shown[i], "\n"))
+		}
+		receiver := pluginprotocol.NewReceiver(r.Operation, func(pluginprotocol.Event) {})
+		receiver.Write([]byte(strings.Join(shown[i], "\n") + "\n"))
+		if last, err := receiver.Close(); err != nil || last == nil {
+			t.Errorf("%s: a step refuses what the page shows: %v", r.Operation, err)
+		}
 	}
 }
 

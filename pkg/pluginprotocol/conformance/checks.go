@@ -10,6 +10,8 @@ import (
 
 // all runs all checks in the order in which they need each other. The suite leaves nothing that the program has made, unless a check
 // fails.
+//
+// long: one entry for each check
 func (s *suite) all(ctx context.Context) error {
 	var saved, applied []byte
 	var first *outcome

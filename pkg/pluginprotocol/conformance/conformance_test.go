@@ -68,7 +68,7 @@ func count(folder string) int {
 	return len(b)
 }
 
-func (k keeper) plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
+func (k keeper) plan(_ context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
 	var folder, text, password string
 	if err := errors.Join(json.Unmarshal(req.Vars["folder"].Value, &folder), json.Unmarshal(req.Vars["text"].Value, &text), json.Unmarshal(req.Vars["password"].Value, &password)); err != nil {
 		return serve.Fail(fairlead.ReasonSpecInvalid, "the variables folder, text and password must be texts: %v", err)
@@ -77,7 +77,7 @@ func (k keeper) plan(ctx context.Context, req pluginprotocol.Request, out *serve
 		fmt.Fprintln(os.Stderr, "password", password)
 	}
 	if k.is("never ends") || k.is("ignores a stop") && count(folder) == 3 {
-		for ctx = context.WithoutCancel(ctx); ; {
+		for {
 			<-time.After(time.Hour)
 		}
 	}
@@ -117,7 +117,7 @@ func (k keeper) plan(ctx context.Context, req pluginprotocol.Request, out *serve
 	return errors.Join(err, merr, os.WriteFile(req.Plan, b, 0o600))
 }
 
-func (k keeper) apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
+func (k keeper) apply(_ context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
 	var p keeperPlan
 	b, err := os.ReadFile(req.Plan)
 	if err != nil {

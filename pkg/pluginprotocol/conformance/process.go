@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +45,6 @@ type outcome struct {
 	interrupted bool                 // the interrupt ended it
 	late        bool                 // it did not end in time and was killed
 	leftover    bool                 // it left processes running
-	stdout      string
 	log         string
 	plan        []byte // the saved plan after the run; nil: none
 	extra       []string
@@ -89,7 +88,6 @@ func (o *outcome) String() string {
 type output struct {
 	mu       sync.Mutex
 	receiver *pluginprotocol.Receiver
-	text     bytes.Buffer
 	first    func() // called at each output
 	broken   func()
 }
@@ -98,9 +96,6 @@ func (o *output) Write(p []byte) (int, error) {
 	o.first()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if room := maxLog - o.text.Len(); room > 0 {
-		o.text.Write(p[:min(room, len(p))])
-	}
 	if _, err := o.receiver.Write(p); err != nil {
 		o.broken()
 	}
@@ -167,104 +162,120 @@ func (s *suite) run(ctx context.Context, build func(workspace string) (line []by
 	return o, nil
 }
 
+// process is a started program.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	out   *output
+	log   *head
+	wrote chan struct{} // closed when the request is written
+	stop  chan struct{} // closed when the program must stop
+}
+
+func (p *process) signal(sig syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, sig) }
+
 // process starts the program and waits for its end.
 func (s *suite) process(ctx context.Context, o *outcome, source string, line []byte, stop stopWhen) error {
 	ctx, cancel := context.WithTimeout(ctx, s.spec.timeout())
 	defer cancel()
-	workspace := filepath.Dir(source)
-	cmd := exec.Command("./" + s.program)
-	cmd.Dir = source
-	cmd.Env = s.environment(workspace)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = drainTime
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("start the program: %w", err)
-	}
-	stopped := make(chan struct{})
-	ask := sync.OnceFunc(func() { close(stopped) })
+	p := &process{cmd: exec.Command("./" + s.program), wrote: make(chan struct{}), stop: make(chan struct{})}
+	ask := sync.OnceFunc(func() { close(p.stop) })
 	atFirst := func() {
 		if stop == atWork || stop == stepDies {
 			ask()
 		}
 	}
-	log, out := head{first: atFirst}, &output{first: atFirst, broken: ask}
-	out.receiver = pluginprotocol.NewReceiver(o.op, func(e pluginprotocol.Event) {
+	p.log, p.out = &head{first: atFirst}, &output{first: atFirst, broken: ask}
+	p.out.receiver = pluginprotocol.NewReceiver(o.op, func(e pluginprotocol.Event) {
 		o.events = append(o.events, e)
 		if _, ok := e.(pluginprotocol.Mutating); ok && stop == atMutating {
 			ask()
 		}
 	})
-	cmd.Stdout, cmd.Stderr = out, &log
-	if err := cmd.Start(); err != nil {
+	p.cmd.Dir, p.cmd.Env = source, s.environment(filepath.Dir(source))
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = p.out, p.log, drainTime
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return fmt.Errorf("start the program: %w", err)
+	}
+	if err := p.cmd.Start(); err != nil {
 		return &StartError{s.program, err}
 	}
 	started := time.AfterFunc(startTime, atFirst)
 	defer started.Stop()
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	wrote := make(chan struct{})
 	go func() {
-		defer close(wrote)
-		stdin.Write(line) // an error means that the program has ended
+		defer close(p.wrote)
+		p.stdin.Write(line) // an error means that the program has ended
 	}()
-	group := func(sig syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, sig) }
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		group(syscall.SIGKILL)
-		o.late = true
-		err = <-done
-	case <-stopped:
-		asked := make(chan struct{})
-		go func() { // as a step does: the line, then the interrupt
-			defer close(asked)
-			<-wrote
-			if stop == stepDies {
-				stdin.Close()
-			} else {
-				stdin.Write(pluginprotocol.Control{Cancel: &pluginprotocol.Cancel{Reason: string(fairlead.ReasonCanceled)}}.Encode())
-			}
-			group(syscall.SIGINT)
-		}()
-		defer func() { <-asked }()
-		timer := time.NewTimer(s.spec.grace())
-		defer timer.Stop()
-		select {
-		case err = <-done:
-		case <-timer.C:
-			group(syscall.SIGKILL)
-			o.late = true
-			err = <-done
-		}
-	}
+	late, err := p.wait(ctx, s.spec.grace(), stop)
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return err
 	}
-	stdin.Close()
-	<-wrote
-	o.leftover = remains(group)
-	group(syscall.SIGKILL)
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	o.last, o.wrong = out.receiver.Close()
-	o.stdout = out.text.String()
-	log.mu.Lock()
-	defer log.mu.Unlock()
-	o.log = log.text.String()
-	o.succeeds = err == nil || errors.Is(err, exec.ErrWaitDelay)
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		status, _ := exit.Sys().(syscall.WaitStatus)
-		o.interrupted = status.Signaled() && status.Signal() == syscall.SIGINT
+	p.stdin.Close()
+	<-p.wrote
+	o.late, o.leftover = late, remains(p.signal)
+	p.signal(syscall.SIGKILL)
+	p.conclude(o, err)
+	return nil
+}
+
+// wait waits for the end of the program, which it stops when p.stop is closed or ctx ends. late reports that the program did not end
+// in time and was killed. err is the error of the process.
+func (p *process) wait(ctx context.Context, grace time.Duration, stop stopWhen) (late bool, err error) {
+	done := make(chan error, 1)
+	go func() { done <- p.cmd.Wait() }()
+	select {
+	case err := <-done:
+		return false, err
+	case <-ctx.Done():
+		p.signal(syscall.SIGKILL)
+		return true, <-done
+	case <-p.stop:
 	}
+	asked := make(chan struct{})
+	go func() { // as a step does: the line, then the interrupt
+		defer close(asked)
+		<-p.wrote
+		if stop == stepDies {
+			p.stdin.Close()
+		} else {
+			p.stdin.Write(pluginprotocol.Control{Cancel: &pluginprotocol.Cancel{Reason: string(fairlead.ReasonCanceled)}}.Encode())
+		}
+		p.signal(syscall.SIGINT)
+	}()
+	defer func() { <-asked }()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return false, err
+	case <-timer.C:
+		p.signal(syscall.SIGKILL)
+		return true, <-done
+	}
+}
+
+// conclude records the output and the end of the process, whose error is err.
+func (p *process) conclude(o *outcome, err error) {
+	p.out.mu.Lock()
+	defer p.out.mu.Unlock()
+	o.last, o.wrong = p.out.receiver.Close()
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	o.log = p.log.text.String()
+	o.succeeds = err == nil || errors.Is(err, exec.ErrWaitDelay)
 	o.end = "exit code 0"
 	if !o.succeeds {
 		o.end = err.Error()
 	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		status, _ := exit.Sys().(syscall.WaitStatus)
+		o.interrupted = status.Signaled() && status.Signal() == syscall.SIGINT
+	}
 	if _, ok := o.last.(pluginprotocol.Finished); ok && o.wrong == nil && !o.succeeds && !o.late {
 		o.wrong = errors.New("it sent finished and ended with " + o.end)
 	}
-	return nil
 }
 
 // remains reports whether processes of the group still run a while after their first one has ended.

@@ -428,7 +428,7 @@ func TestOnlyTheApprovedPlanIsApplied(t *testing.T) {
 
 // A plugin of a third party may forget to mask.
 func TestSecretsOfAProgramAreMaskedAgain(t *testing.T) {
-	const secret = "s3cret/pass\"word"
+	const secret = "s3cret/pass\"phrase"
 	s := withVars(spec("plan", "sha256:greeting"), map[string]string{"file": filepath.Join(t.TempDir(), "greeting"), "text": "for " + secret, "password": secret})
 	data, log := t.TempDir(), plugintest.NewLog()
 	res, err := newPlugin(data).Run(t.Context(), s, plugintest.Env(t, data, "job_1-1", log, sources, s))
@@ -439,8 +439,8 @@ func TestSecretsOfAProgramAreMaskedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"s3cret", "pass"} {
-		if strings.Contains(strings.ReplaceAll(string(b), "password", ""), part) || strings.Contains(log.String(), part+"\"word") {
+	for _, part := range []string{"s3cret", "phrase"} {
+		if strings.Contains(string(b), part) || strings.Contains(log.String(), part) {
 			t.Errorf("%q is shown in\n%s\n%s", part, b, log)
 		}
 	}

@@ -91,4 +91,3 @@ func (c *cli) pluginSpec(file string) (spec conformance.Spec, err error) {
 	}
 	return spec, nil
 }
-

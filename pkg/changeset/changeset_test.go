@@ -3,6 +3,8 @@ package changeset_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -194,5 +196,27 @@ func TestPathOfAPointer(t *testing.T) {
 		if got := changeset.Path(pointer); got != want {
 			t.Errorf("Path(%q) = %q, want %q", pointer, got, want)
 		}
+	}
+}
+
+// The texts of a change that another program has built can have a secret anywhere.
+func TestMaskedHidesASecretInEveryText(t *testing.T) {
+	const secret = "s3/cret~1"
+	mask := func(text string) string { return strings.NewReplacer(secret, "***", "123456", "***").Replace(text) }
+	c := changeset.Change{Address: "a " + secret, Kind: secret, Action: changeset.Update, Order: changeset.Order(secret), Previous: secret, Reason: secret,
+		Before:  map[string]any{secret: "x", "pin": json.Number("9123456")},
+		After:   map[string]any{"list": []any{"in " + secret, true, nil}},
+		Changed: []string{"/list/0", "/s3~1cret~01"}, Unknown: []string{"/s3~1cret~01/x"}, Sensitive: []string{"/s3~1cret~01", "/pin"}}
+	got := c.Masked(mask)
+	b, err := json.Marshal(got)
+	if err != nil || strings.Contains(string(b), "cret") || strings.Contains(string(b), "123456") {
+		t.Errorf("the secret is in %s (%v)", b, err)
+	}
+	if want := []string{"/***", "/list/0", "/pin"}; !slices.Equal(got.Sensitive, want) || !slices.Equal(got.Changed, []string{"/list/0", "/***"}) {
+		t.Errorf("sensitive %q, want %q; changed %q", got.Sensitive, want, got.Changed)
+	}
+	plain := changeset.Change{Address: "b", Action: changeset.Create, After: map[string]any{"n": json.Number("1"), "s": "x"}, Changed: []string{"/a~1b"}}
+	if again := plain.Masked(mask); !reflect.DeepEqual(again, plain) {
+		t.Errorf("a change without a secret becomes %+v", again)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
@@ -42,6 +44,7 @@ type JobSpec struct {
 	Artifact    *ArtifactRef          `json:"artifact,omitempty"` // the component's source
 	Version     *VersionRef           `json:"version,omitempty"`  // the app version of the source; only sent to a step that knows the field
 	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // for an apply or destroy: the variables of its plan, so that the step can mask the sensitive ones
+	Options     map[string]SpecVar    `json:"options,omitempty"`  // settings of the component's type; never sensitive
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
 	Move        []MovedState          `json:"move,omitempty"`     // states to copy to another storage
@@ -50,6 +53,34 @@ type JobSpec struct {
 	// SecretEnv holds further environment variables. They must not appear in argv, logs and summaries.
 	SecretEnv map[string]string `json:"secret_env,omitempty"`
 }
+
+// Inputs returns the variables, and the options under their names with "options.", which no variable has.
+func (s JobSpec) Inputs() map[string]SpecVar {
+	out := make(map[string]SpecVar, len(s.Vars)+len(s.Options))
+	maps.Copy(out, s.Vars)
+	for name, v := range s.Options {
+		out[optionPrefix+name] = v
+	}
+	return out
+}
+
+// SetInputs sets the variables and the options from what Inputs returns.
+func (s *JobSpec) SetInputs(inputs map[string]SpecVar) {
+	s.Vars, s.Options = make(map[string]SpecVar, len(inputs)), nil
+	for name, v := range inputs {
+		option, ok := strings.CutPrefix(name, optionPrefix)
+		if !ok {
+			s.Vars[name] = v
+			continue
+		}
+		if s.Options == nil {
+			s.Options = map[string]SpecVar{}
+		}
+		s.Options[option] = v
+	}
+}
+
+const optionPrefix = "options."
 
 // Seconds is a whole number of seconds.
 type Seconds int64

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/awsaction"
@@ -94,8 +95,26 @@ type Component struct {
 	// Secrets holds the names of secrets that the customer gives to the component's jobs on its own runner. The names are
 	// sorted, without repetition.
 	Secrets []string `json:"secrets,omitempty" check:"secrets" doc:"Secrets that the customer gives to its runner, not to the control plane: var.NAME for a variable of the component, or the name of an environment variable. A job without one of them does not start."`
+	// Options holds the values of the type's options, by name.
+	Options map[string]Value `json:"options,omitempty" check:"options" alias:"settings config" doc:"Settings of the component's type, such as the namespace of a chart. A value can have references to inputs that are not sensitive, to the install and to outputs."`
 	// Vars holds the values of the module's variables, by name.
 	Vars map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables inputs values with parameters" doc:"The module's variables: any value, with references such as ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
+}
+
+// OptionPrefix begins the name of an option among a component's values. No variable has such a name.
+const OptionPrefix = "options."
+
+// Values returns the component's variables, and its options under their names with OptionPrefix.
+func (c Component) Values() map[string]Value {
+	if len(c.Options) == 0 {
+		return c.Vars
+	}
+	out := make(map[string]Value, len(c.Vars)+len(c.Options))
+	maps.Copy(out, c.Vars)
+	for name, v := range c.Options {
+		out[OptionPrefix+name] = v
+	}
+	return out
 }
 
 // Job is the size of a component's jobs. Both fields are set, or neither. A runner on Fargate gives each job a task of

@@ -15,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	types "github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 	"github.com/fairlead/fairlead/tools/page"
@@ -201,6 +202,13 @@ func TestFromCanonicalRefusesInvalidBytes(t *testing.T) {
 
 func TestCommittedSchemaIsCurrent(t *testing.T) {
 	page.HoldFile(t, "docs/app.schema.json", appspec.Schema())
+	var rows strings.Builder
+	for _, typ := range types.Types() {
+		for _, o := range typ.Options {
+			fmt.Fprintf(&rows, "| `%s` | `%s` | %s | %s |\n", typ.Name, o.Name, o.Kind, o.Doc)
+		}
+	}
+	page.Hold(t, "docs/reference/app-file.md", "options", "| type | option | kind | |\n|---|---|---|---|\n"+rows.String())
 }
 
 func compiledSchema(t testing.TB) *jsonschema.Schema {
@@ -232,7 +240,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 		"an unknown field":             {"description:", "descriptoin:", false},
 		"an unknown field of an input": {"default: 2", "defualt: 2", false},
 		"an unknown type of input":     {"type: bool", "type: boolean", false},
-		"an unknown type of component": {"type: terraform", "type: helm", false},
+		"an unknown type of component": {"type: terraform", "type: chart", false},
 		"an invalid name":              {"  db-password:", "  db_password:", false},
 		"an invalid variable name":     {"      name: ", "      1name: ", false},
 		"dependencies as a text":       {"[cache]", "cache", false},
@@ -270,6 +278,7 @@ func TestSchemaRefusesBadFiles(t *testing.T) {
 		"two cycles":                                   "the cycles span several components",
 		"references to nothing":                        "the declaration is in another place",
 		"a list in a text":                             "the type of the input is in another place",
+		"options that the type does not have, of another kind, or that would show a secret": "an option's values depend on the type, which is another field",
 	}
 	schema := compiledSchema(t)
 	for name, c := range badApps() {

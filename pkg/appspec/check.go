@@ -192,13 +192,21 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 	if len(c.Vars) > MaxVars {
 		report(where+".vars", "too-many-vars", fmt.Sprintf("the component %s sets %d vars, %d are allowed", yamlnode.Quote(c.Name), len(c.Vars), MaxVars), "")
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Vars)) {
+	if len(c.Options) > maxOptions {
+		report(where+".options", "too-many-options", fmt.Sprintf("the component %s sets %d options, %d are allowed", yamlnode.Quote(c.Name), len(c.Options), maxOptions), "")
+	}
+	values := c.Values()
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		value := values[key]
+		name, isOption := strings.CutPrefix(key, OptionPrefix)
 		place := where + ".vars." + name
-		if !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
+		if isOption {
+			place = where + ".options." + name
+			checkOption(report, place, c, name, value, inputs)
+		} else if !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
 			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a variable", yamlnode.Quote(name)),
 				"Use letters, digits, underscores and hyphens; begin with a letter or an underscore.")
 		}
-		value := c.Vars[name]
 		for _, ref := range value.References() {
 			checkReference(report, place+"|"+ref.String(), c, ref, inputs, components)
 			if ref.Namespace == Components && components[ref.Name] && ref.Name != c.Name {
@@ -212,6 +220,38 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		})
 	}
 	return needs
+}
+
+// maxOptions is the largest number of options of a component.
+const maxOptions = 50
+
+// checkOption checks an option of the component: its name, and its value if it is the same for every install.
+func checkOption(report reporter, place string, c Component, name string, value Value, inputs map[string]Input) {
+	t, known := component.Of(c.Type)
+	o, ok := t.Option(name)
+	if known && !ok && !t.AnyOptions {
+		names := make([]string, len(t.Options))
+		for i, o := range t.Options {
+			names[i] = o.Name
+		}
+		hint := yamlnode.DidYouMean(name, "options", names)
+		if len(names) == 0 {
+			hint = fmt.Sprintf("Components of type %s have no options.", c.Type)
+		}
+		report(place, "unknown-option", fmt.Sprintf("%s is not an option of the type %s", yamlnode.Quote(name), c.Type), hint)
+		return
+	}
+	for _, ref := range value.References() {
+		if ref.Namespace == Inputs && inputs[ref.Name].Sensitive {
+			report(place+"|"+ref.String(), "sensitive-option", fmt.Sprintf("%s is sensitive, and an option is shown", ref.show()), "Give the value in vars.")
+		}
+	}
+	if len(value.References()) > 0 || !ok {
+		return
+	}
+	if wants := o.Kind.Check(value.tree); wants != "" {
+		report(place, "wrong-type", fmt.Sprintf("the option %s must be %s", name, wants), "")
+	}
 }
 
 var secretName = regexp.MustCompile(runnerspec.OwnSecretName)
@@ -335,7 +375,7 @@ func cleanSource(source string) (clean, message, hint string) {
 func addImplied(a *App) {
 	for i := range a.Components {
 		c := &a.Components[i]
-		for _, v := range c.Vars {
+		for _, v := range c.Values() {
 			for _, ref := range v.References() {
 				if ref.Namespace == Components {
 					c.DependsOn = append(c.DependsOn, ref.Name)

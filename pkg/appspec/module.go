@@ -156,8 +156,9 @@ func checkModules(app *App, modules map[string]module, report reporter) {
 				}
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(c.Vars)) {
-			for _, ref := range c.Vars[name].References() {
+		values := c.Values()
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			for _, ref := range values[name].References() {
 				m, ok := modules[ref.Name]
 				if ref.Namespace != Components || !ok || m.outputs[ref.Output] {
 					continue

@@ -67,9 +67,12 @@ func (r *reader) rules() yamlnode.Rules {
 	type schema = yamlnode.Schema
 	name := schema{"type": "string", "pattern": fairlead.NamePattern}
 	var types []any
-	typeDocs := ""
+	typeDocs, optionDocs := "", ""
 	for _, t := range component.Types() {
 		types, typeDocs = append(types, t.Name), typeDocs+" "+t.Doc
+		for _, o := range t.Options {
+			optionDocs += fmt.Sprintf(" %s of %s: %s", o.Name, t.Name, o.Doc)
+		}
 	}
 	return yamlnode.Rules{Hint: indentHint, Checks: map[string]yamlnode.Check{
 		"version":     {Func: r.version, Schema: schema{"const": FormatVersion}},
@@ -89,6 +92,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"source":        {Schema: schema{"minLength": 1}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
 		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
+		"options":       {Schema: schema{"maxProperties": maxOptions, "propertyNames": schema{"pattern": identifier.String()}}, Doc: optionDocs},
 		"vars":          {Schema: schema{"maxProperties": MaxVars, "propertyNames": schema{"pattern": identifier.String()}}},
 	}}
 }

@@ -174,7 +174,7 @@ func badApps() map[string]badApp {
 			[]string{"3:1 duplicate-key: line 2", "6:3 duplicate-name: line 5", "8:21 duplicate-key", "9:3 duplicate-name"},
 		},
 		"a component of another type": {
-			wrap("components:\n  web:\n    type: helm\n    source: ./web\n"), []string{"5:11 unknown-type: terraform"},
+			wrap("components:\n  web:\n    type: chart\n    source: ./web\n"), []string{"5:11 unknown-type: terraform"},
 		},
 		"sources outside the app's folder": {
 			wrap("components:\n  a: {type: terraform, source: ../x}\n  b: {type: terraform, source: /x}\n" +
@@ -244,6 +244,16 @@ func badApps() map[string]badApp {
 				"12:10 invalid-reference: not closed", "13:10 invalid-reference: ${components.db.outputs.url}", "14:10 invalid-reference: names nothing",
 				"15:10 invalid-reference: missing", "16:10 invalid-reference: Functions", "17:10 invalid-reference: incomplete", "18:10 invalid-reference: not a valid name",
 				`19:13 invalid-reference: "inputs"`, "19:28 invalid-reference: ${components.db.outputs.OUTPUT}", "20:7 invalid-name", "21:11 invalid-reference: key",
+			},
+		},
+		"options that the type does not have, of another kind, or that would show a secret": {
+			wrap("inputs:\n  key: {sensitive: true}\n  size: {type: number}\ncomponents:\n  web:\n    type: helm\n    source: ./web\n    options:\n" +
+				"      namespase: shop\n      release: 3\n      timeout: soon\n      rollback: 'yes'\n      namespace: ns-${inputs.key}\n" +
+				"  db:\n    type: terraform\n    source: ./db\n    options: {size: 1}\n" +
+				"  dns:\n    type: plugin\n    source: ./dns\n    options: {zone: {a: 1}, k: '${inputs.nothing}'}\n"),
+			[]string{
+				`11:7 unknown-option: "namespace"`, "12:7 wrong-type: a text", "13:7 wrong-type: a duration", "14:7 wrong-type: true or false", "15:21 sensitive-option: vars",
+				"19:15 unknown-option: no options", "23:33 unknown-reference",
 			},
 		},
 		"a list in a text": {

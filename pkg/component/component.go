@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/job"
 )
@@ -40,6 +41,12 @@ type Type struct {
 	// types can have the same program. "": the program is in the source, or there is none.
 	Program string
 
+	// Options are the settings that app.yaml can have for a component of the type.
+	Options []Option
+
+	// AnyOptions reports whether app.yaml can have further options. The plugin checks them.
+	AnyOptions bool
+
 	Operations []Operation
 
 	// StateFile is the name of a component's state file in local storage; "": the type has
@@ -68,6 +75,54 @@ type Type struct {
 
 	LostLog     string // the last sentence about the log of a lost job: what it shows of created resources
 	MissingTool string // advice if the plugin finds no tool; "": the plugin needs no tool
+}
+
+// Option is a setting of a component of the type.
+type Option struct {
+	Name string
+	Kind Kind
+	Doc  string // one sentence, which editors show
+}
+
+// Kind is the kind of an option's value.
+type Kind string
+
+// The kinds of values.
+const (
+	Text     Kind = "text"
+	Flag     Kind = "flag"     // true or false
+	Duration Kind = "duration" // such as 10m
+)
+
+// Check returns "" if the value is of the kind, otherwise what is wanted.
+func (k Kind) Check(value any) (wants string) {
+	text, isText := value.(string)
+	switch k {
+	case Text:
+		if !isText || text == "" {
+			return "a text"
+		}
+	case Flag:
+		if _, ok := value.(bool); !ok {
+			return "true or false"
+		}
+	case Duration:
+		if d, err := time.ParseDuration(text); !isText || err != nil || d <= 0 {
+			return "a duration such as 10m"
+		}
+	}
+	return ""
+}
+
+// Option returns the option of the type with the name. ok is false if there is none, although
+// the type may allow any options.
+func (t Type) Option(name string) (o Option, ok bool) {
+	for _, o := range t.Options {
+		if o.Name == name {
+			return o, true
+		}
+	}
+	return Option{}, false
 }
 
 // Operation is an operation of a plugin with its role.
@@ -114,11 +169,39 @@ var types = []Type{
 		Name: "plugin", Doc: "plugin is a folder with the executable file plugin, which speaks the protocol of plugins.",
 		Executable:  "plugin",
 		Protocol:    true,
+		AnyOptions:  true,
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It does not show what the plugin did without output.",
 		MissingTool: "Install on the runner what the plugin needs: the interpreter in its first line, and a build for the runner's processor.",
 	},
+	{
+		Name: "manifest", Doc: "manifest is a folder of Kubernetes objects in YAML.",
+		Protocol:    true,
+		Program:     "kubernetes",
+		Options:     []Option{namespaceOption, timeoutOption},
+		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		LostLog:     "It has a line for each object that was changed.",
+		MissingTool: missingPlugins,
+	},
+	{
+		Name: "helm", Doc: "helm is the folder of a Helm chart.",
+		Protocol: true,
+		Program:  "kubernetes",
+		Options: []Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,
+			{"rollback", Flag, "Whether a failed upgrade is rolled back. Default: false."}},
+		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		LostLog:     "It has a line for each object that was changed.",
+		MissingTool: missingPlugins,
+	},
 }
+
+// The options that several types have.
+var (
+	namespaceOption = Option{"namespace", Text, "The namespace of objects that name none. Default: the install's name."}
+	timeoutOption   = Option{"timeout", Duration, "How long an apply waits for objects to be ready. Default: 5m."}
+)
+
+const missingPlugins = "Install the runner's plugins beside it, or set $FAIRLEAD_PLUGINS to the folder that has them. Then restart the agent."
 
 // Types returns the table. Callers must not change it.
 func Types() []Type { return types }

@@ -33,7 +33,7 @@ func TestUnknownTypeHasNoStateAndNoRole(t *testing.T) {
 	if old, ok := component.Of(""); !ok || old.Name != component.Terraform {
 		t.Errorf("the type without a name is %q", old.Name)
 	}
-	none, ok := component.Of("helm")
+	none, ok := component.Of("chart")
 	if _, applies := none.Role(job.OpApply); ok || applies || none.StateFile != "" || none.Module || !none.Blind {
 		t.Errorf("the unknown type is %+v", none)
 	}

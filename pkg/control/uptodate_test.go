@@ -135,6 +135,67 @@ func TestUnchangedComponentsHaveNoJob(t *testing.T) {
 	}
 }
 
+// An option decides where a component lives, as a variable decides what it is.
+func TestOptionsReachTheStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		app := "fairlead: v1\nname: shop\ninputs: {password: {sensitive: true}, space: {default: one}}\ncomponents:\n" +
+			"  web: {type: plugin, source: ./web, options: {namespace: \"${inputs.space}\", deep: {a: [1]}}, vars: {size: 2}}\n"
+		p.publish(app)
+		p.install("acme")
+		var specs []string
+		p.stepFault = func(s events.JobSpec) stepFault {
+			options, err := json.Marshal(s.Options)
+			vars, err2 := json.Marshal(s.Vars)
+			if err != nil || err2 != nil {
+				t.Error(err, err2)
+			}
+			specs = append(specs, fmt.Sprintf("%s %s %s", s.Operation, options, vars))
+			return none
+		}
+		p.plannedBy(control.NewDeployment{})
+		const vars = ` {"size":{"value":2}}`
+		one := ` {"deep":{"value":{"a":[1]}},"namespace":{"value":"one"}}` + vars
+		if got := strings.Join(specs, "\n"); got != "plan"+one+"\napply"+one {
+			t.Errorf("the specs are\n%s", got)
+		}
+		if got := p.plannedBy(control.NewDeployment{}); got != "" {
+			t.Errorf("without a change, planned: %q", got)
+		}
+		p.must("update", func() error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"space": json.RawMessage(`"two"`)}})
+			return err
+		})
+		p.wantUndeployed("acme", "another option", "web variable options.namespace")
+		if got := p.plannedBy(control.NewDeployment{}); got != "web" {
+			t.Errorf("after a change of an option, planned: %q", got)
+		}
+		specs = nil
+		p.succeeds("gone", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true})
+		two := strings.Replace(one, `"one"`, `"two"`, 1)
+		if got := strings.Join(specs, "\n"); got != "plan-destroy"+two+"\ndestroy"+two {
+			t.Errorf("the specs of the teardown are\n%s", got)
+		}
+	})
+}
+
+// The value of an option is shown in plans.
+func TestSensitiveOptionIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish("fairlead: v1\nname: shop\ninputs: {password: {sensitive: true}}\ncomponents:\n" +
+			"  db: {type: terraform, source: ./db}\n  web: {type: plugin, source: ./web, options: {namespace: \"${components.db.outputs.secret}\"}}\n")
+		p.install("acme")
+		p.outputs = map[string]map[string]control.Output{"db": {"secret": {Value: json.RawMessage(`"hunter2"`), Sensitive: true}}}
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "")
+		p.work()
+		d := p.deployment(id)
+		if n := d.Node("web"); n.State != deployment.NodeFailed || n.Reason != "sensitive-option" || strings.Contains(n.Message, "hunter2") {
+			t.Errorf("the component is %+v", n)
+		}
+	})
+}
+
 func componentKey(id fairlead.InstallID, name string) engine.Key {
 	return engine.Key{Partition: "INSTALL#" + string(id), Sort: "COMPONENT#" + name}
 }

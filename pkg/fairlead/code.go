@@ -248,6 +248,7 @@ const (
 	CodeMissingSource           Code = "missing-source"
 	CodeNewerSchema             Code = "newer-schema"
 	CodeNotAScalar              Code = "not-a-scalar"
+	CodeSensitiveOption         Code = "sensitive-option"
 	CodeNotCanonical            Code = "not-canonical"
 	CodeNotLoggedIn             Code = "not-logged-in"
 	CodeOIDCTokenRefused        Code = "oidc-token-refused"

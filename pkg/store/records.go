@@ -110,7 +110,7 @@ type Component struct {
 	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables of its last apply
 	Outputs   map[string]Output  `json:"outputs,omitempty"`
 
-	Base      *Base  `json:"base,omitempty"`       // nil: the component has changed since, or its last job did not complete
+	Base        *Base  `json:"base,omitempty"`         // nil: the component has changed since, or its last job did not complete
 	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too large for this record
 	OutputsBlob string `json:"outputs_blob,omitempty"` // sealed as a whole; Outputs as JSON, if they are too large for this record
 

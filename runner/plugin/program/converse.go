@@ -78,6 +78,13 @@ func (r *run) request(source string) pluginprotocol.Request {
 		for name, v := range r.spec.Vars {
 			q.Vars[name] = pluginprotocol.Var{Value: v.Value, Sensitive: v.Sensitive}
 		}
+		options := make(map[string]json.RawMessage, len(r.spec.Options))
+		for name, v := range r.spec.Options {
+			options[name] = v.Value
+		}
+		if len(options) > 0 {
+			q.Options, _ = json.Marshal(options) // of JSON values
+		}
 	}
 	return q
 }

@@ -217,7 +217,7 @@ func (r *run) describe() (plugin.Result, error) {
 	case applied == nil:
 		logf(r.env.Log, "\nNo earlier run is known.")
 	default:
-		changed := applied.Changed(p.Source, r.spec.Vars)
+		changed := applied.Changed(p.Source, r.spec.Inputs())
 		if noOp = len(changed) == 0; noOp {
 			logf(r.env.Log, "\nNo changes: the last run had the same source and variables.")
 			break

@@ -196,8 +196,8 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 // effectiveVars resolves the variables of a component one by one, including sensitive
 // ones. A variable whose reference cannot be resolved has no value.
 func effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
-	out := make(map[string]EffectiveValue, len(comp.Vars))
-	for name, value := range comp.Vars {
+	out := make(map[string]EffectiveValue, len(comp.Values()))
+	for name, value := range comp.Values() {
 		e := EffectiveValue{}
 		for _, r := range value.References() {
 			from := r.Namespace + "." + r.Name
@@ -240,7 +240,7 @@ func resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Compon
 		return nil, err
 	}
 	out := map[string]appspec.Resolved{}
-	for name, value := range comp.Vars {
+	for name, value := range comp.Values() {
 		val, err := scope.value(value)
 		if _, missing := errors.AsType[*appspec.UnresolvedError](err); missing || fairlead.KindOf(err) == fairlead.KindInvalid {
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -90,10 +91,13 @@ func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]appspec.Resolved, len(comp.Vars))
-	for name, value := range comp.Vars {
+	out := make(map[string]appspec.Resolved, len(comp.Values()))
+	for name, value := range comp.Values() {
 		if out[name], err = scope.value(value); err != nil {
 			return nil, err
+		}
+		if option, ok := strings.CutPrefix(name, appspec.OptionPrefix); ok && out[name].Sensitive {
+			return nil, fairlead.Invalid(fairlead.CodeSensitiveOption, "the option %s of component %s has a sensitive value, and options are shown; give the value in vars", option, component)
 		}
 	}
 	return out, nil
@@ -156,7 +160,7 @@ func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Com
 			return r.Namespace == appspec.Install && (r.Name == "boundary" || r.Name == "role_path")
 		})
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(comp.Vars)), asks) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(comp.Values())), asks) {
 		return out, nil
 	}
 	ref, err := store.Optional(tx.Store.StackRef(tx.Ctx, inst.ID))

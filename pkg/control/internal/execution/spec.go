@@ -91,9 +91,11 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
-	if s.Vars, err = specVars(vars, j.Component); err != nil {
+	inputs, err := specVars(vars, j.Component)
+	if err != nil {
 		return nil, err
 	}
+	s.SetInputs(inputs)
 	if s.Applied, err = applied(tx, t, j); err != nil {
 		return nil, err
 	}

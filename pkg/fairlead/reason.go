@@ -85,22 +85,23 @@ const (
 	ReasonStateUnreadable  Reason = "state-unreadable"  // the state is encrypted and cannot be read without its module
 )
 
-// Reasons of plugins that change objects of a Kubernetes cluster.
+// Reasons of plugins that change a Kubernetes cluster.
 const (
-	ReasonClusterUnknown     Reason = "cluster-unknown"     // no connection to a cluster is configured
 	ReasonClusterUnreachable Reason = "cluster-unreachable" // the cluster's API server does not answer
-	ReasonClusterForbidden   Reason = "cluster-forbidden"   // the job's identity may not do this in the cluster
-	ReasonAdmissionRefused   Reason = "admission-refused"   // a rule of the cluster refuses the object: a webhook, a policy or a quota
-	ReasonObjectInvalid      Reason = "object-invalid"      // the API server does not accept the object
-	ReasonObjectImmutable    Reason = "object-immutable"    // the change needs a new object, and the old one holds data
-	ReasonObjectOwned        Reason = "object-owned"        // the object belongs to another component
-	ReasonObjectNotReady     Reason = "object-not-ready"    // an object did not become ready
-	ReasonDeletionStuck      Reason = "deletion-stuck"      // the cluster does not finish a deletion
-	ReasonKindUnknown        Reason = "kind-unknown"        // neither the cluster nor the component defines the object's kind
-	ReasonNamespaceMissing   Reason = "namespace-missing"   // neither the cluster nor the component has the object's namespace
-	ReasonManifestInvalid    Reason = "manifest-invalid"    // a file of the component does not describe objects
-	ReasonInventoryTooLarge  Reason = "inventory-too-large" // the component has too many objects for its inventory
-	ReasonInventoryUnusable  Reason = "inventory-unusable"  // the record of the component's objects cannot be read
+	ReasonClusterForbidden   Reason = "cluster-forbidden"   // the runner's role in the cluster does not permit a request
+	ReasonKindUnknown        Reason = "kind-unknown"        // the cluster does not have the kind of an object
+	ReasonObjectRefused      Reason = "object-refused"      // the API server refused an object
+	ReasonObjectOwned        Reason = "object-owned"        // an object or a release belongs to another owner
+	ReasonNotReady           Reason = "not-ready"           // objects did not become ready
+	ReasonDeletionStuck      Reason = "deletion-stuck"      // a deleted object does not go
+
+	ReasonClusterUnknown    Reason = "cluster-unknown"     // no connection to a cluster is configured
+	ReasonAdmissionRefused  Reason = "admission-refused"   // a rule of the cluster refuses an object: a webhook, a policy or a quota
+	ReasonObjectImmutable   Reason = "object-immutable"    // a change needs a new object, and the old one holds data
+	ReasonNamespaceMissing  Reason = "namespace-missing"   // neither the cluster nor the component has an object's namespace
+	ReasonManifestInvalid   Reason = "manifest-invalid"    // a file of the component does not describe objects
+	ReasonInventoryTooLarge Reason = "inventory-too-large" // the component has too many objects for its inventory
+	ReasonInventoryUnusable Reason = "inventory-unusable"  // the record of the component's objects cannot be read
 )
 
 // Cause is why the step of a job ended without a report, or why the step never started. It contains

@@ -144,7 +144,7 @@ func (r *run) execute(ctx context.Context, s saved) error {
 	if s.Destroy {
 		return r.finishDestroy(ctx, s)
 	}
-	if err := r.remove(ctx, s.Removals); err != nil {
+	if err := r.remove(ctx, s.Removals, wanted); err != nil {
 		return err
 	}
 	if err := r.writeInventory(ctx, wanted); err != nil {
@@ -165,7 +165,7 @@ func (r *run) finishDestroy(ctx context.Context, s saved) error {
 			rest = append(rest, m)
 		}
 	}
-	if err := r.remove(ctx, rest); err != nil {
+	if err := r.remove(ctx, rest, nil); err != nil {
 		return err
 	}
 	if home == nil {
@@ -179,7 +179,7 @@ func (r *run) finishDestroy(ctx context.Context, s saved) error {
 			return err
 		}
 	}
-	uid, err := r.removeOne(ctx, *home)
+	uid, err := r.removeOne(ctx, *home, nil, s.Removals)
 	if err != nil || uid == "" {
 		return err
 	}
@@ -309,11 +309,14 @@ func (r *run) deleteForReplace(ctx context.Context, at action, live *unstructure
 	return r.awaitGone(ctx, map[ref]types.UID{at.ref: live.GetUID()})
 }
 
+// quiet is the longest time without a line in the log while an apply waits.
+const quiet = time.Minute
+
 // awaitReady waits until the objects are ready. An object that cannot become ready any more ends the wait at once.
 func (r *run) awaitReady(ctx context.Context, waiting []ref) error {
 	began := r.Now()
 	until := began.Add(r.Limits.Ready)
-	logged := map[ref]string{}
+	logged, spoke := map[ref]string{}, began
 	for len(waiting) > 0 {
 		var left []ref
 		var why []string
@@ -323,24 +326,28 @@ func (r *run) awaitReady(ctx context.Context, waiting []ref) error {
 				return err
 			}
 			if u == nil {
-				return plugin.Errorf(fairlead.ReasonObjectNotReady, "%s does not exist any more, although this component wants it: plan again", r.Mask(of.String()))
+				return plugin.Errorf(fairlead.ReasonNotReady, "%s does not exist any more, although this component wants it: plan again", r.Mask(of.String()))
 			}
 			result, err := status.Compute(u)
 			if err != nil {
-				return plugin.Errorf(fairlead.ReasonObjectNotReady, "%s has a status that the runner cannot read", r.Mask(of.String()))
+				return plugin.Errorf(fairlead.ReasonNotReady, "%s has a status that the runner cannot read", r.Mask(of.String()))
 			}
 			message := r.Mask(fairlead.Clip(result.Message, 300))
 			switch result.Status {
 			case status.CurrentStatus:
 				continue
 			case status.FailedStatus:
-				return plugin.Errorf(fairlead.ReasonObjectNotReady, "%s has failed: %s", r.Mask(of.String()), message)
+				return plugin.Errorf(fairlead.ReasonNotReady, "%s has failed: %s", r.Mask(of.String()), message)
 			}
 			left, why = append(left, of), append(why, r.Mask(of.String())+": "+message)
 			if logged[of] != message {
-				logged[of] = message
+				logged[of], spoke = message, r.Now()
 				r.logf("Waiting for %s: %s", of, message)
 			}
+		}
+		if len(left) > 0 && r.Now().Sub(spoke) >= quiet { // A job without output for long is taken for one that hangs.
+			spoke = r.Now()
+			r.logf("Still waiting for %d objects: %s", len(left), why[0])
 		}
 		if waiting = left; len(left) == 0 {
 			break
@@ -350,7 +357,7 @@ func (r *run) awaitReady(ctx context.Context, waiting []ref) error {
 			if len(why) > 5 {
 				more = fmt.Sprintf(", and %d more", len(why)-5)
 			}
-			return plugin.Errorf(fairlead.ReasonObjectNotReady, "not ready after %s: %s%s", r.Limits.Ready.Round(time.Second), strings.Join(why[:min(5, len(why))], "; "), more)
+			return plugin.Errorf(fairlead.ReasonNotReady, "not ready after %s: %s%s", r.Limits.Ready.Round(time.Second), strings.Join(why[:min(5, len(why))], "; "), more)
 		}
 		if err := retry.Sleep(ctx, r.Limits.Poll); err != nil {
 			return fmt.Errorf("wait until objects are ready: %w", err)

@@ -134,7 +134,7 @@ func predict(live, wanted *unstructured.Unstructured) *unstructured.Unstructured
 	for _, f := range live.GetManagedFields() {
 		var owned map[string]any
 		if f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply && f.Subresource == "" && f.FieldsV1 != nil &&
-			json.Unmarshal(f.FieldsV1.Raw, &owned) == nil {
+			json.Unmarshal(f.FieldsV1.GetRawBytes(), &owned) == nil {
 			after.Object, _ = without(after.Object, wanted.Object, owned).(map[string]any)
 		}
 	}
@@ -171,9 +171,20 @@ func without(value, wanted any, owned map[string]any) any {
 		if !ok || !isList || json.Unmarshal([]byte(keys), &key) != nil {
 			continue
 		}
-		i, at := itemOf(items, key), -1
 		wantedItems, _ := wanted.([]any)
-		if at = itemOf(wantedItems, key); i >= 0 && at >= 0 {
+		i := itemOf(items, key)
+		// The files may leave out a key that has a default, such as the protocol of a port.
+		at := slices.IndexFunc(wantedItems, func(item any) bool {
+			fields, _ := item.(map[string]any)
+			some, all := false, true
+			for name, v := range key {
+				if fields[name] != nil {
+					some, all = true, all && fmt.Sprint(fields[name]) == fmt.Sprint(v)
+				}
+			}
+			return some && all
+		})
+		if i >= 0 && at >= 0 {
 			items[i] = without(items[i], wantedItems[at], deeper)
 		} else if i >= 0 {
 			value = slices.Delete(slices.Clone(items), i, i+1)

@@ -116,7 +116,11 @@ func (r *run) logf(format string, args ...any) {
 
 // call repeats a request while its failure may pass.
 func call[T any](ctx context.Context, r *run, f func(context.Context) (T, error)) (T, error) {
-	return retry.Do(ctx, retry.Policy{First: 200 * time.Millisecond, Longest: 5 * time.Second, Within: r.Limits.Retry, Passing: cluster.Temporary}, f)
+	return retried(ctx, r, cluster.Temporary, f)
+}
+
+func retried[T any](ctx context.Context, r *run, passing func(error) bool, f func(context.Context) (T, error)) (T, error) {
+	return retry.Do(ctx, retry.Policy{First: 200 * time.Millisecond, Longest: 5 * time.Second, Within: r.Limits.Retry, Passing: passing}, f)
 }
 
 // action describes a request for the message of its failure.
@@ -149,6 +153,8 @@ func (r *run) failed(ctx context.Context, a action, err error) error {
 	}
 	answer := r.answer(a, err)
 	switch {
+	case a.verb == "patch" && unexplained(err):
+		return wrap(fairlead.ReasonObjectRefused, "%s: the API server refused to %s: %s", a.object(), a.did, answer)
 	case cluster.Temporary(err):
 		return wrap(fairlead.ReasonClusterUnreachable, "%s: could not %s, and repeated for %s: %s. Check the cluster's API server, then plan again",
 			a.object(), a.did, r.Limits.Retry, answer)
@@ -156,12 +162,19 @@ func (r *run) failed(ctx context.Context, a action, err error) error {
 		return wrap(fairlead.ReasonDeletionStuck, "%s: could not %s, because the namespace is being deleted. Wait until it is gone, then plan again", a.object(), a.did)
 	case apierrors.IsUnauthorized(err):
 		return wrap(fairlead.ReasonClusterForbidden, "%s: could not %s: the cluster does not accept the job's credentials", a.object(), a.did)
-	case apierrors.IsForbidden(err) && r.permitted(ctx, a):
+	case byWebhook(err), apierrors.IsForbidden(err) && r.permitted(ctx, a):
 		return wrap(fairlead.ReasonAdmissionRefused, "%s: a rule of the cluster refused to %s: %s", a.object(), a.did, answer)
 	case apierrors.IsForbidden(err):
 		return wrap(fairlead.ReasonClusterForbidden, "%s: the job's identity may not %s: grant it the verb %q for %s", a.object(), a.did, a.verb, resourceName(a.resource))
 	}
-	return wrap(fairlead.ReasonObjectInvalid, "%s: the API server refused to %s: %s", a.object(), a.did, answer)
+	return wrap(fairlead.ReasonObjectRefused, "%s: the API server refused to %s: %s", a.object(), a.did, answer)
+}
+
+// byWebhook reports whether a webhook refused a request and gave no reason of its own. The API server itself gives a reason with each
+// status from 400 to 499.
+func byWebhook(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Reason == metav1.StatusReasonUnknown && status.Status().Code >= 400 && status.Status().Code < 500
 }
 
 func resourceName(r schema.GroupVersionResource) string {

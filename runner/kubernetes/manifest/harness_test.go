@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/runner/kubernetes/manifest"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 var cluster kube.Server
@@ -126,7 +128,9 @@ func (s *site) objects(text string) []manifest.Object {
 	return objects
 }
 
-func (s *site) parse(text string) ([]manifest.Object, error) { return parse(s.T, map[string]string{"web.yaml": text}) }
+func (s *site) parse(text string) ([]manifest.Object, error) {
+	return parse(s.T, map[string]string{"web.yaml": text})
+}
 
 // parse reads a folder with these files.
 func parse(t *testing.T, files map[string]string) ([]manifest.Object, error) {
@@ -286,6 +290,23 @@ func (r record) names() string {
 	}
 	return strings.Join(all, " ")
 }
+
+// await waits until the condition holds.
+func (s *site) await(what string, holds func() bool) {
+	s.Helper()
+	err := testserver.Await(30*time.Second, func() error {
+		if !holds() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		s.Fatalf("%s: %v", what, err)
+	}
+}
+
+// context returns a context for cleanups.
+func (s *site) context() context.Context { return context.WithoutCancel(s.Context()) }
 
 func decode(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()

@@ -182,6 +182,9 @@ func (r *run) fence(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if now.uid == "" && r.inv.uid == "" {
+		return nil // A destroy of what an apply created before its inventory has none.
+	}
 	if now.uid != r.inv.uid || now.Job != r.Attempt.Job || now.Epoch != r.Attempt.Epoch || now.Revision != r.inv.Revision {
 		return r.superseded(now)
 	}

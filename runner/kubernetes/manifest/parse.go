@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	yaml "go.yaml.in/yaml/v3"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	validate "k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -233,17 +233,17 @@ func bounds(root *yaml.Node) (line int, problem string) {
 
 // decode makes the objects of a document, which is an object or a list of objects.
 func decode(name string, root *yaml.Node, text []byte) ([]Object, error) {
-	var content map[string]any
-	if err := utiljson.Unmarshal(text, &content); err != nil {
+	var fields map[string]any
+	if err := utiljson.Unmarshal(text, &fields); err != nil {
 		return nil, invalid(name, root.Line, "the document is not an object")
 	}
-	u := &unstructured.Unstructured{Object: content}
-	if kind := textOf(content, "kind"); !strings.HasSuffix(kind, "List") || child(root, "items") == nil {
+	u := &unstructured.Unstructured{Object: fields}
+	if kind := textOf(fields, "kind"); !strings.HasSuffix(kind, "List") || child(root, "items") == nil {
 		o, err := check(Object{Unstructured: u, File: name, Line: lineOf(root)})
 		return []Object{o}, err
 	}
 	nodes := child(root, "items")
-	items, ok := content["items"].([]any)
+	items, ok := fields["items"].([]any)
 	if !ok || nodes.Kind != yaml.SequenceNode || len(items) != len(nodes.Content) {
 		return nil, invalid(name, nodes.Line, "the items of the list are not a list")
 	}
@@ -260,6 +260,11 @@ func decode(name string, root *yaml.Node, text []byte) ([]Object, error) {
 		all = append(all, o)
 	}
 	return all, nil
+}
+
+func isText(v any) bool {
+	_, ok := v.(string)
+	return ok || v == nil
 }
 
 func textOf(fields map[string]any, name string) string {
@@ -299,6 +304,8 @@ func check(o Object) (Object, error) {
 		return at("the object has no kind")
 	case !ok:
 		return at("the %s has no metadata", o.GetKind())
+	case !isText(meta["name"]) || !isText(meta["namespace"]):
+		return at("the name or namespace of the %s is not a text: quote it, because YAML reads values such as n and 1 as others", o.GetKind())
 	case textOf(meta, "name") == "" && meta["generateName"] != nil:
 		return at("the %s has generateName: a component's object needs a name, because the next apply must find it again", o.GetKind())
 	case textOf(meta, "name") == "":
@@ -309,8 +316,12 @@ func check(o Object) (Object, error) {
 	}
 	// These names are parts of a request's path.
 	for _, part := range []string{o.GetName(), o.GetNamespace(), o.GetKind(), o.GroupVersionKind().Group, o.GroupVersionKind().Version} {
-		if problems := apivalidation.IsValidPathSegmentName(part); len(problems) > 0 || len(part) > 253 {
-			return at("the name %q is not usable: %s", fairlead.Clip(part, 60), strings.Join(append(problems, "a name has at most 253 characters"), ", "))
+		problems := validate.IsPathSegmentName(part)
+		if len(part) > 253 {
+			problems = append(problems, "has more than 253 characters")
+		}
+		if len(problems) > 0 {
+			return at("the name %q is not usable: it %s", fairlead.Clip(part, 60), strings.Join(problems, ", "))
 		}
 	}
 	for _, field := range []string{"labels", "annotations"} {
@@ -329,11 +340,12 @@ func check(o Object) (Object, error) {
 	}
 	if o.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
 		// Server-side apply has no stringData: the server would keep keys that were removed from it.
-		if _, err := normalize.FromUnstructured(o.Unstructured); err != nil {
-			return at("the Secret is malformed: the values of data are Base64, and those of stringData are texts") // the cause can quote the values
+		_, err := normalize.FromUnstructured(o.Unstructured)
+		if err == nil {
+			err = normalize.Unstructured(o.Unstructured)
 		}
-		if err := normalize.Unstructured(o.Unstructured); err != nil {
-			return at("the Secret is malformed: the values of data are Base64, and those of stringData are texts")
+		if err != nil { // It can quote the values.
+			return at("the Secret is malformed: the values of data are Base64, and those of stringData are texts; quote values such as yes and 1")
 		}
 	}
 	dropServerFields(o.Unstructured)

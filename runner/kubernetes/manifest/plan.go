@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/kubernetes/cluster"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -279,7 +281,7 @@ func (p *planner) compare(ctx context.Context, w *wanted) error {
 			return err
 		}
 	}
-	return plugin.Errorf(fairlead.ReasonObjectNotReady, "%s: %s changes all the time, so no plan can describe it: find out who changes it", w.place(), w.ref)
+	return plugin.Errorf(fairlead.ReasonNotReady, "%s: %s changes all the time, so no plan can describe it: find out who changes it", w.place(), w.ref)
 }
 
 // mayWrite refuses an object of another component, and one that is being deleted.
@@ -345,7 +347,7 @@ func (p *planner) dryRun(ctx context.Context, w *wanted) (moved bool, err error)
 		return false, plugin.Errorf(fairlead.ReasonNamespaceMissing, "%s: the namespace %s of %s does not exist: create it, or add it to the component's files", w.place(), w.ref.Namespace, w.ref)
 	case apierrors.IsNotFound(err):
 		return true, nil // deleted after it was read
-	case p.definitionChanges(w) && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
+	case p.definitionChanges(w) && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || unexplained(err)):
 		return false, p.predicted(w, taken) // the object fits the new definition only
 	case apierrors.IsInvalid(err) && w.live != nil:
 		return false, p.replace(ctx, w, at, err)
@@ -386,9 +388,23 @@ func (r *run) apply(ctx context.Context, resource schema.GroupVersionResource, u
 	if dry {
 		o.DryRun = []string{metav1.DryRunAll}
 	}
-	return call(ctx, r, func(ctx context.Context) (*unstructured.Unstructured, error) {
+	tries := 0
+	return retried(ctx, r, func(err error) bool {
+		tries++
+		return cluster.Temporary(err) && (tries < triesOfUnexplained || !unexplained(err))
+	}, func(ctx context.Context) (*unstructured.Unstructured, error) {
 		return r.client(resource, u.GetNamespace()).Patch(ctx, u.GetName(), types.ApplyPatchType, body, o)
 	})
+}
+
+// triesOfUnexplained is how often an apply is tried if the server answers with an error that it does not explain.
+const triesOfUnexplained = 3
+
+// unexplained reports whether the server answered with status 500 and no reason. It does so for an object that does not fit the
+// schema of its kind, but also if its database fails, so only an apply that fails in this way several times is a refused object.
+func unexplained(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && status.Status().Reason == metav1.StatusReasonUnknown
 }
 
 // patch applies an object of the plan to the version that was read.
@@ -430,15 +446,25 @@ func (p *planner) set(w *wanted, after *unstructured.Unstructured, reason string
 	default:
 		c.Action = changeset.Update
 	}
+	before := w.live
 	if c.Action != changeset.Update {
-		after = after.DeepCopy()
-		dropAnnotations(after, ownerAnnotation)
+		before, after = withoutOwner(before), withoutOwner(after)
 	}
-	if err := p.setValues(&c, w.live, after); err != nil {
+	if err := p.setValues(&c, before, after); err != nil {
 		return err
 	}
 	w.change = &c
 	return nil
+}
+
+// withoutOwner returns a copy without the annotation that each object gets.
+func withoutOwner(u *unstructured.Unstructured) *unstructured.Unstructured {
+	if u == nil {
+		return nil
+	}
+	u = u.DeepCopy()
+	dropAnnotations(u, ownerAnnotation)
+	return u
 }
 
 func (p *planner) newChange(of ref) changeset.Change {
@@ -461,7 +487,7 @@ func (p *planner) predicted(w *wanted, reason string) error {
 }
 
 // replace plans the deletion and creation of an object whose update the server refuses, if the server would accept the object as a
-// new one. So a refused transition is told from an invalid object by the server's decision, and not by the text of its message.
+// new one. So a refused transition is distinguished from an invalid object by the server's decision, and not by the text of its message.
 func (p *planner) replace(ctx context.Context, w *wanted, at action, refused error) error {
 	probe := w.DeepCopy()
 	probe.SetName("fairlead-dry-run-" + p.Owner.inventoryName()[len("fairlead-inventory-"):])

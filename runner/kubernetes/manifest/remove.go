@@ -52,16 +52,16 @@ func (p *planner) removals(ctx context.Context, old []ref) ([]removal, error) {
 		if u == nil {
 			continue
 		}
-		m := removal{Ref: o, live: u, Marked: ownerOf(u) == p.Owner.String()}
+		m := removal{Ref: o, UID: u.GetUID(), live: u}
 		if m.Live, err = digest(u); err != nil {
 			return nil, err
 		}
-		switch phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); {
-		case !m.Marked && ownerOf(u) != "":
-			m.reason = "the object now belongs to the component " + ownerOf(u)
-		case !m.Marked:
+		switch owner := ownerOf(u); {
+		case owner != "" && owner != p.Owner.String():
+			m.reason = "the object now belongs to the component " + owner
+		case owner == "":
 			m.reason = "the object has lost the annotation " + ownerAnnotation + ", so it may be another one"
-		case o.Group == "" && o.Kind == "PersistentVolumeClaim" && phase != "Pending", o.Group == "" && o.Kind == "PersistentVolume" && phase != "Available" && phase != "Pending":
+		case boundVolume(o, u):
 			m.reason = "the volume holds data"
 		}
 		m.Forget = m.reason != ""
@@ -76,13 +76,7 @@ func (p *planner) removals(ctx context.Context, old []ref) ([]removal, error) {
 			continue
 		}
 		var err error
-		switch {
-		case isCRD(m.Ref):
-			m.reason, err = p.instances(ctx, m.live, all)
-		case isNamespace(m.Ref):
-			m.reason, err = p.residents(ctx, m.Ref.Name, all)
-		}
-		if err != nil {
+		if m.reason, err = p.mustStay(ctx, m.live, p.refs(), all); err != nil {
 			return nil, err
 		}
 		m.Forget = m.reason != ""
@@ -90,8 +84,27 @@ func (p *planner) removals(ctx context.Context, old []ref) ([]removal, error) {
 	return all, nil
 }
 
+// boundVolume reports whether the object is a volume, or the claim of one, that was in use.
+func boundVolume(of ref, u *unstructured.Unstructured) bool {
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	return of.Group == "" && (of.Kind == "PersistentVolumeClaim" && phase != "Pending" || of.Kind == "PersistentVolume" && phase != "Available" && phase != "Pending")
+}
+
+// mustStay returns why an object must not be deleted, or "": its deletion would delete data that is not the component's.
+func (r *run) mustStay(ctx context.Context, u *unstructured.Unstructured, wanted []ref, removals []removal) (string, error) {
+	switch of := refOf(u); {
+	case boundVolume(of, u):
+		return "the volume holds data", nil
+	case isCRD(of):
+		return r.instances(ctx, u, removals)
+	case isNamespace(of):
+		return r.residents(ctx, of.Name, wanted, removals)
+	}
+	return "", nil
+}
+
 // instances returns why a definition must stay, or "": it has objects that the plan does not delete.
-func (p *planner) instances(ctx context.Context, crd *unstructured.Unstructured, removals []removal) (string, error) {
+func (r *run) instances(ctx context.Context, crd *unstructured.Unstructured, removals []removal) (string, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
@@ -101,7 +114,7 @@ func (p *planner) instances(ctx context.Context, crd *unstructured.Unstructured,
 		if fields["served"] != true {
 			continue
 		}
-		other, err := p.others(ctx, schema.GroupVersionResource{Group: group, Version: textOf(fields, "name"), Resource: plural}, kind, "", removals)
+		other, err := r.others(ctx, schema.GroupVersionResource{Group: group, Version: textOf(fields, "name"), Resource: plural}, kind, "", removals)
 		if err != nil || other == "" {
 			return "", err
 		}
@@ -115,18 +128,16 @@ var transient = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s
 	{Group: "discovery.k8s.io", Resource: "endpointslices"}, {Group: "coordination.k8s.io", Resource: "leases"}, {Group: "metrics.k8s.io", Resource: "pods"}}
 
 // residents returns why a namespace must stay, or "".
-func (p *planner) residents(ctx context.Context, namespace string, removals []removal) (string, error) {
-	for _, w := range p.all {
-		if w.ref.Namespace == namespace {
-			return fmt.Sprintf("it has %s, which this component keeps", p.Mask(w.ref.String())), nil
+func (r *run) residents(ctx context.Context, namespace string, wanted []ref, removals []removal) (string, error) {
+	for _, w := range wanted {
+		if w.Namespace == namespace {
+			return fmt.Sprintf("it has %s, which this component keeps", r.Mask(w.String())), nil
 		}
 	}
-	if namespace == p.Namespace && len(p.all) > 0 {
+	if namespace == r.Namespace && len(wanted) > 0 {
 		return "it has the list of this component's objects", nil
 	}
-	kinds, err := call(ctx, p.run, func(ctx context.Context) (map[schema.GroupVersionResource]string, error) {
-		return p.cluster.Listable(ctx)
-	})
+	kinds, err := r.cluster.Listable(ctx)
 	if err != nil {
 		return "not all kinds of the cluster can be listed, so it may have objects of others", nil
 	}
@@ -138,7 +149,7 @@ func (p *planner) residents(ctx context.Context, namespace string, removals []re
 	}
 	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 	for _, resource := range resources {
-		other, err := p.others(ctx, resource, kinds[resource], namespace, removals)
+		other, err := r.others(ctx, resource, kinds[resource], namespace, removals)
 		if err != nil || other != "" {
 			return other, err
 		}
@@ -146,16 +157,22 @@ func (p *planner) residents(ctx context.Context, namespace string, removals []re
 	return "", nil
 }
 
-// others returns that a resource has an object which the removals do not delete, or "". Objects that go with their owner, and those
-// that Kubernetes puts into each namespace, do not count.
-func (p *planner) others(ctx context.Context, resource schema.GroupVersionResource, kind, namespace string, removals []removal) (string, error) {
+// deletes reports whether the removals delete the object with this UID.
+func deletes(removals []removal, uid types.UID) bool {
+	return slices.ContainsFunc(removals, func(m removal) bool { return !m.Forget && m.UID == uid })
+}
+
+// others returns that a resource has an object which the removals do not delete, or "". Objects that go with their controller do not
+// count: the controller of an object in a namespace is in that namespace, or it is not in any namespace and counts itself. Nor do
+// objects that Kubernetes puts into each namespace.
+func (r *run) others(ctx context.Context, resource schema.GroupVersionResource, kind, namespace string, removals []removal) (string, error) {
 	o := metav1.ListOptions{Limit: 500}
 	for {
-		list, err := call(ctx, p.run, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
+		list, err := call(ctx, r, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 			if namespace == "" {
-				return p.cluster.Metadata.Resource(resource).List(ctx, o)
+				return r.cluster.Metadata.Resource(resource).List(ctx, o)
 			}
-			return p.cluster.Metadata.Resource(resource).Namespace(namespace).List(ctx, o)
+			return r.cluster.Metadata.Resource(resource).Namespace(namespace).List(ctx, o)
 		})
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
@@ -163,16 +180,16 @@ func (p *planner) others(ctx context.Context, resource schema.GroupVersionResour
 		case apierrors.IsForbidden(err):
 			return fmt.Sprintf("the job's identity may not list %s, so it may have objects of others", resourceName(resource)), nil
 		case err != nil:
-			return "", p.failed(ctx, action{verb: "list", did: "list what would be deleted", ref: ref{Group: resource.Group, Kind: kind, Namespace: namespace}, resource: resource}, err)
+			return "", r.failed(ctx, action{verb: "list", did: "list what would be deleted", ref: ref{Group: resource.Group, Kind: kind, Namespace: namespace}, resource: resource}, err)
 		}
 		for _, item := range list.Items {
 			of := ref{Group: resource.Group, Kind: kind, Namespace: item.Namespace, Name: item.Name}
-			switch {
-			case metav1.GetControllerOf(&item) != nil, of == p.inventoryRef().identity(),
+			switch controller := metav1.GetControllerOf(&item); {
+			case controller != nil && (namespace != "" || deletes(removals, controller.UID)), of == r.inventoryRef().identity(),
 				of.Group == "" && kind == "ServiceAccount" && item.Name == "default", of.Group == "" && kind == "ConfigMap" && item.Name == "kube-root-ca.crt":
 			case slices.ContainsFunc(removals, func(m removal) bool { return !m.Forget && m.Ref.identity() == of }):
 			default:
-				return fmt.Sprintf("it has %s, which this component does not delete", p.Mask(of.String())), nil
+				return fmt.Sprintf("it has %s, which this component does not delete", r.Mask(of.String())), nil
 			}
 		}
 		if o.Continue = list.Continue; o.Continue == "" {
@@ -182,14 +199,14 @@ func (p *planner) others(ctx context.Context, resource schema.GroupVersionResour
 }
 
 // remove deletes the objects of a plan, stage by stage, and gives up those that stay.
-func (r *run) remove(ctx context.Context, all []removal) error {
+func (r *run) remove(ctx context.Context, all []removal, wanted []ref) error {
 	for stage := range 5 {
 		waiting := map[ref]types.UID{}
 		for _, m := range all {
 			if m.Ref.stage() != stage {
 				continue
 			}
-			uid, err := r.removeOne(ctx, m)
+			uid, err := r.removeOne(ctx, m, wanted, all)
 			if err != nil {
 				return err
 			}
@@ -205,7 +222,7 @@ func (r *run) remove(ctx context.Context, all []removal) error {
 }
 
 // removeOne deletes or gives up one object. It returns the object's UID if its deletion may not be finished.
-func (r *run) removeOne(ctx context.Context, m removal) (types.UID, error) {
+func (r *run) removeOne(ctx context.Context, m removal, wanted []ref, all []removal) (types.UID, error) {
 	for range attemptsOfConflict {
 		u, resource, err := r.find(ctx, m.Ref)
 		if err != nil || u == nil || ownerOf(u) != r.Owner.String() {
@@ -213,6 +230,16 @@ func (r *run) removeOne(ctx context.Context, m removal) (types.UID, error) {
 		}
 		if u.GetDeletionTimestamp() != nil && !m.Forget {
 			return u.GetUID(), nil
+		}
+		if !m.Forget {
+			// The status and the content of a volume, a kind or a namespace can have changed since the plan.
+			why, err := r.mustStay(ctx, u, wanted, all)
+			if err != nil {
+				return "", err
+			}
+			if why != "" {
+				return "", plugin.Errorf(fairlead.ReasonPlanStale, "%s was not deleted, because of this since the plan: %s. Plan again", r.Mask(m.Ref.String()), why)
+			}
 		}
 		if err := r.fence(ctx); err != nil {
 			return "", err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
@@ -40,10 +41,10 @@ func (o savedObject) unstructured() *unstructured.Unstructured {
 
 // removal is an object that the component no longer wants.
 type removal struct {
-	Ref    ref    `json:"ref"`
-	Forget bool   `json:"forget,omitempty"` // the object stays
-	Marked bool   `json:"marked,omitempty"` // it has the annotation of this owner
-	Live   string `json:"live"`             // digest of the object in the cluster
+	Ref    ref       `json:"ref"`
+	UID    types.UID `json:"uid"`
+	Forget bool      `json:"forget,omitempty"` // the object stays
+	Live   string    `json:"live"`             // digest of the object in the cluster
 
 	reason string
 	live   *unstructured.Unstructured

@@ -102,6 +102,13 @@ const (
 	ReasonManifestInvalid   Reason = "manifest-invalid"    // a file of the component does not describe objects
 	ReasonInventoryTooLarge Reason = "inventory-too-large" // the component has too many objects for its inventory
 	ReasonInventoryUnusable Reason = "inventory-unusable"  // the record of the component's objects cannot be read
+	ReasonHelmFailed        Reason = "helm-failed"         // Helm failed for another reason than these
+	ReasonChartInvalid      Reason = "chart-invalid"       // the chart is hostile, damaged, or does not render
+	ReasonChartIncomplete   Reason = "chart-incomplete"    // the chart lacks subcharts
+	ReasonValuesInvalid     Reason = "values-invalid"      // the values do not fit the chart's schema
+	ReasonReleaseTooLarge   Reason = "release-too-large"   // Kubernetes cannot store the release's record
+	ReasonHookFailed        Reason = "hook-failed"         // a hook of the chart failed
+	ReasonHookTimeout       Reason = "hook-timeout"        // a hook of the chart did not complete in time
 )
 
 // Cause is why the step of a job ended without a report, or why the step never started. It contains

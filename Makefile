@@ -35,7 +35,7 @@ demo: build bin/tofu-tool ## Start a control plane and deploy examples/shop: the
 dev: build bin/tofu-tool ## Run a control plane and a runner on this machine, until Ctrl-C
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
-build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters ## Build the binaries bin/fairlead and bin/fairlead-runner, and the runner with every executor
+build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters bin/plugins/kubernetes ## Build the binaries bin/fairlead and bin/fairlead-runner, the runner with every executor, and the plugins
 
 functions: ## Build the functions for Lambda into bin/functions, and print their sizes
 	@$(GO) run ./tools/functions -out bin/functions
@@ -49,6 +49,10 @@ bin/fairlead-runner: FORCE
 # they would take a quarter of each agent's memory.
 bin/fairlead-runner-clusters: FORCE
 	@$(BUILD) -tags clusters -o $@ ./runner
+# The plugin of manifests and charts is a program of its own, because no step should have
+# the clients of Kubernetes and Helm in its memory.
+bin/plugins/kubernetes: FORCE
+	@$(BUILD) -o $@ ./runner/kubernetes
 bin/tofu-tool: FORCE
 	@$(GO) build -C tools/tofu -o $(CURDIR)/$@ .
 bin/gotestsum: FORCE

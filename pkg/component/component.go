@@ -47,6 +47,14 @@ type Type struct {
 	// AnyOptions reports whether app.yaml can have further options. The plugin checks them.
 	AnyOptions bool
 
+	// Pass lists variables of the runner's own environment that the plugin gets, besides those
+	// that every tool gets.
+	Pass []string
+
+	// Reads lists what a confined plugin may read besides its workspace: absolute paths, or
+	// $NAME for the paths in the variable NAME of Pass.
+	Reads []string
+
 	Operations []Operation
 
 	// StateFile is the name of a component's state file in local storage; "": the type has
@@ -179,6 +187,8 @@ var types = []Type{
 		Protocol:    true,
 		Program:     "kubernetes",
 		Options:     []Option{namespaceOption, timeoutOption},
+		Pass:        clusterVariables,
+		Reads:       clusterFiles,
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
@@ -188,7 +198,9 @@ var types = []Type{
 		Protocol: true,
 		Program:  "kubernetes",
 		Options: []Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,
-			{"rollback", Flag, "Whether a failed upgrade is rolled back. Default: false."}},
+			{"rollback", Flag, "Whether a failed apply is undone: by a rollback, or by the removal of a new release. Default: false."}},
+		Pass:        clusterVariables,
+		Reads:       clusterFiles,
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
@@ -198,7 +210,13 @@ var types = []Type{
 // The options that several types have.
 var (
 	namespaceOption = Option{"namespace", Text, "The namespace of objects that name none. Default: the install's name."}
-	timeoutOption   = Option{"timeout", Duration, "How long an apply waits for objects to be ready. Default: 5m."}
+	timeoutOption   = Option{"timeout", Duration, "How long an apply waits for objects to be ready, and how long for them to be gone. Default: 10m."}
+)
+
+// The connection to a cluster: a kubeconfig, or the service account of the job's pod.
+var (
+	clusterVariables = []string{"KUBECONFIG", "KUBE_CTX", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
+	clusterFiles     = []string{"$KUBECONFIG", "/var/run/secrets/kubernetes.io/serviceaccount"}
 )
 
 const missingPlugins = "Install the runner's plugins beside it, or set $FAIRLEAD_PLUGINS to the folder that has them. Then restart the agent."

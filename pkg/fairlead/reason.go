@@ -111,6 +111,11 @@ const (
 	ReasonHookTimeout       Reason = "hook-timeout"        // a hook of the chart did not complete in time
 )
 
+// ClusterReasons lists the reasons of plugins that change a Kubernetes cluster.
+func ClusterReasons() []Reason {
+	return []Reason{ReasonClusterUnknown, ReasonClusterUnreachable, ReasonClusterForbidden, ReasonAdmissionRefused, ReasonObjectInvalid, ReasonObjectImmutable, ReasonObjectOwned, ReasonObjectNotReady, ReasonDeletionStuck, ReasonKindUnknown, ReasonNamespaceMissing, ReasonManifestInvalid, ReasonInventoryTooLarge, ReasonInventoryUnusable, ReasonHelmFailed, ReasonChartInvalid, ReasonChartIncomplete, ReasonValuesInvalid, ReasonReleaseTooLarge, ReasonHookFailed, ReasonHookTimeout}
+}
+
 // Cause is why the step of a job ended without a report, or why the step never started. It contains
 // only what an executor can determine.
 type Cause string

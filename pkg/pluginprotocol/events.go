@@ -244,8 +244,8 @@ func violationf(format string, args ...any) *Violation {
 
 // Reasons lists the reasons that a program can report.
 func Reasons() []fairlead.Reason {
-	return []fairlead.Reason{fairlead.ReasonCanceled, fairlead.ReasonToolFailed, fairlead.ReasonToolMissing, fairlead.ReasonInitFailed,
+	return append(fairlead.ClusterReasons(), fairlead.ReasonCanceled, fairlead.ReasonToolFailed, fairlead.ReasonToolMissing, fairlead.ReasonInitFailed,
 		fairlead.ReasonDiskFull, fairlead.ReasonEnvInvalid, fairlead.ReasonArtifactInvalid, fairlead.ReasonPlanStale, fairlead.ReasonPlanElsewhere,
 		fairlead.ReasonStateLocked, fairlead.ReasonOutputsTooLarge,
-		fairlead.ReasonSpecMalformed, fairlead.ReasonSpecVersion, fairlead.ReasonSpecOperation, fairlead.ReasonSpecInvalid}
+		fairlead.ReasonSpecMalformed, fairlead.ReasonSpecVersion, fairlead.ReasonSpecOperation, fairlead.ReasonSpecInvalid)
 }

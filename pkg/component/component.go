@@ -19,6 +19,12 @@ import (
 // records that contain no type, because Terraform was the only type when they were written.
 const Terraform = "terraform"
 
+// The types of the program runner/kubernetes.
+const (
+	Manifest = "manifest"
+	Helm     = "helm"
+)
+
 // Type is one row of the table.
 type Type struct {
 	Name string // in app.yaml; the runner's plugin has the same name
@@ -46,14 +52,6 @@ type Type struct {
 
 	// AnyOptions reports whether app.yaml can have further options. The plugin checks them.
 	AnyOptions bool
-
-	// Pass lists variables of the runner's own environment that the plugin gets, besides those
-	// that every tool gets.
-	Pass []string
-
-	// Reads lists what a confined plugin may read besides its workspace: absolute paths, or
-	// $NAME for the paths in the variable NAME of Pass.
-	Reads []string
 
 	Operations []Operation
 
@@ -183,24 +181,20 @@ var types = []Type{
 		MissingTool: "Install on the runner what the plugin needs: the interpreter in its first line, and a build for the runner's processor.",
 	},
 	{
-		Name: "manifest", Doc: "manifest is a folder of Kubernetes objects in YAML.",
+		Name: Manifest, Doc: "manifest is a folder of Kubernetes objects in YAML.",
 		Protocol:    true,
 		Program:     "kubernetes",
 		Options:     []Option{namespaceOption, timeoutOption},
-		Pass:        clusterVariables,
-		Reads:       clusterFiles,
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
 	},
 	{
-		Name: "helm", Doc: "helm is the folder of a Helm chart.",
+		Name: Helm, Doc: "helm is the folder of a Helm chart.",
 		Protocol: true,
 		Program:  "kubernetes",
 		Options: []Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,
 			{"rollback", Flag, "Whether a failed apply is undone: by a rollback, or by the removal of a new release. Default: false."}},
-		Pass:        clusterVariables,
-		Reads:       clusterFiles,
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
@@ -211,12 +205,6 @@ var types = []Type{
 var (
 	namespaceOption = Option{"namespace", Text, "The namespace of objects that name none. Default: the install's name."}
 	timeoutOption   = Option{"timeout", Duration, "How long an apply waits for objects to be ready, and how long for them to be gone. Default: 10m."}
-)
-
-// The connection to a cluster: a kubeconfig, or the service account of the job's pod.
-var (
-	clusterVariables = []string{"KUBECONFIG", "KUBE_CTX", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
-	clusterFiles     = []string{"$KUBECONFIG", "/var/run/secrets/kubernetes.io/serviceaccount"}
 )
 
 const missingPlugins = "Install the runner's plugins beside it, or set $FAIRLEAD_PLUGINS to the folder that has them. Then restart the agent."

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/pluginprotocol"
 	"github.com/fairlead/fairlead/pkg/pluginprotocol/serve"
@@ -26,18 +27,12 @@ import (
 // Version is the release.
 var Version = "dev"
 
-// The component types.
-const (
-	typeManifest = "manifest"
-	typeHelm     = "helm"
-)
-
 func main() {
 	handlers := map[pluginprotocol.Operation]serve.Handler{}
 	for _, op := range pluginprotocol.Operations() {
 		handlers[op] = handle
 	}
-	serve.Main(serve.Plugin{Name: "kubernetes", Version: Version, Types: []string{typeManifest, typeHelm}, Operations: handlers})
+	serve.Main(serve.Plugin{Name: "kubernetes", Version: Version, Types: []string{component.Manifest, component.Helm}, Operations: handlers})
 }
 
 func handle(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -78,7 +73,7 @@ func (s settings) timeout() (time.Duration, error) {
 
 func settingsOf(req pluginprotocol.Request) (settings, error) {
 	s := settings{Namespace: req.InstallName}
-	if req.Type == typeHelm {
+	if req.Type == component.Helm {
 		s.Release = req.Component
 	}
 	if len(req.Options) > 0 {
@@ -152,7 +147,7 @@ func planOf(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, s
 	}
 	mask := redact.New(secrets...).String
 	destroys := req.Operation == pluginprotocol.PlanDestroy
-	if req.Type == typeHelm {
+	if req.Type == component.Helm {
 		e, err := releaseOf(cfg, req, s, mask)
 		if err != nil {
 			return planned{}, err
@@ -196,7 +191,7 @@ func apply(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, ou
 	ctx, begins.stop = context.WithCancelCause(ctx)
 	defer begins.stop(nil)
 	same := func(text string) string { return text } // the step masks the log
-	if req.Type == typeHelm {
+	if req.Type == component.Helm {
 		e, err := releaseOf(cfg, req, saved.Settings, same)
 		if err != nil {
 			return err

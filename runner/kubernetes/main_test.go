@@ -86,7 +86,7 @@ func (s *site) plugin(kind, data string) plugin.Plugin {
 	if !ok {
 		s.Fatalf("there is no type %s", kind)
 	}
-	return program.New(t, program.Config{Folder: folder, Environ: []string{"PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + s.kubeconfig},
+	return program.New(t, program.Config{Folder: folder, PassEnv: []string{"KUBECONFIG"}, Environ: []string{"PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + s.kubeconfig},
 		OpenPlans: func(context.Context, plugin.Spec, plugin.Env) (planstore.Store, func(), error) {
 			return planstore.OnDisk(data), func() {}, nil
 		}})
@@ -123,7 +123,7 @@ stringData: {password: {{ .Values.password | quote }}}
 }
 
 func (s *site) spec(kind, op string) plugin.Spec {
-	digest := map[string]string{typeManifest: "sha256:objects", typeHelm: "sha256:chart"}[kind]
+	digest := map[string]string{component.Manifest: "sha256:objects", component.Helm: "sha256:chart"}[kind]
 	sp := plugin.Spec{Plugin: kind, Operation: op, Install: "ins_1", InstallName: s.ns, Component: "web", Job: fairlead.JobID("job_" + op), Epoch: 1, Grace: 5,
 		Artifact: &events.ArtifactRef{Repository: "apps/shop/web", Digest: digest}, State: &events.StateRef{Storage: "local", Key: "ins_1/web"},
 		Vars: map[string]events.SpecVar{"host": {Value: json.RawMessage(`"example.com"`)}, "port": {Value: json.RawMessage("8443")},
@@ -141,7 +141,7 @@ func (s *site) do(data string, sp plugin.Spec) (plugin.Result, string, error) {
 }
 
 func TestComponentIsPlannedAppliedAndDestroyed(t *testing.T) {
-	for _, kind := range []string{typeManifest, typeHelm} {
+	for _, kind := range []string{component.Manifest, component.Helm} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s, data := newSite(t), t.TempDir()
@@ -185,7 +185,7 @@ func TestComponentIsPlannedAppliedAndDestroyed(t *testing.T) {
 			if err != nil || settings.Data["url"] != "https://example.com:8443/" {
 				t.Errorf("the object is %v, %v", settings, err)
 			}
-			if got := settings.Data["script"]; kind == typeManifest && got != "echo ${HOME} ${vars.host}" {
+			if got := settings.Data["script"]; kind == component.Manifest && got != "echo ${HOME} ${vars.host}" {
 				t.Errorf("the script is %q", got)
 			}
 			login, err := s.admin.CoreV1().Secrets(s.ns).Get(t.Context(), "login", metav1.GetOptions{})
@@ -233,19 +233,19 @@ func TestBadSettingsAndFilesHaveAReason(t *testing.T) {
 		reason fairlead.Reason
 		text   string
 	}{
-		"a timeout that is none": {typeHelm, func(s *plugin.Spec) {
+		"a timeout that is none": {component.Helm, func(s *plugin.Spec) {
 			s.Options = map[string]events.SpecVar{"timeout": {Value: json.RawMessage(`"soon"`)}}
 		}, fairlead.ReasonSpecInvalid, "timeout"},
-		"a namespace that is a list": {typeManifest, func(s *plugin.Spec) {
+		"a namespace that is a list": {component.Manifest, func(s *plugin.Spec) {
 			s.Options = map[string]events.SpecVar{"namespace": {Value: json.RawMessage(`[]`)}}
 		},
 			fairlead.ReasonSpecInvalid, "options"},
-		"a variable that the component lacks": {typeManifest, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:unknown-variable" }, fairlead.ReasonManifestInvalid, "a.yaml:1: ConfigMap a: ${vars.nothing}"},
-		"a list in a text": {typeManifest, func(s *plugin.Spec) {
+		"a variable that the component lacks": {component.Manifest, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:unknown-variable" }, fairlead.ReasonManifestInvalid, "a.yaml:1: ConfigMap a: ${vars.nothing}"},
+		"a list in a text": {component.Manifest, func(s *plugin.Spec) {
 			s.Artifact.Digest = "sha256:list-in-text"
 			s.Vars["list"] = events.SpecVar{Value: json.RawMessage("[1]")}
 		}, fairlead.ReasonManifestInvalid, "a part of a text"},
-		"a folder that is no chart": {typeHelm, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:list-in-text" }, fairlead.ReasonChartInvalid, "Chart.yaml"},
+		"a folder that is no chart": {component.Helm, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:list-in-text" }, fairlead.ReasonChartInvalid, "Chart.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sp := s.spec(tt.kind, "plan")
@@ -261,14 +261,14 @@ func TestBadSettingsAndFilesHaveAReason(t *testing.T) {
 func TestClusterThatIsNotConfiguredHasAReason(t *testing.T) {
 	s := newSite(t)
 	s.kubeconfig = ""
-	_, _, err := s.do(t.TempDir(), s.spec(typeManifest, "plan"))
+	_, _, err := s.do(t.TempDir(), s.spec(component.Manifest, "plan"))
 	if plugin.ReasonOf(err) != fairlead.ReasonClusterUnknown {
 		t.Errorf("reason %s, error %v", plugin.ReasonOf(err), err)
 	}
 }
 
 func TestPlugins(t *testing.T) {
-	for _, kind := range []string{typeManifest, typeHelm} {
+	for _, kind := range []string{component.Manifest, component.Helm} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)

@@ -35,7 +35,7 @@ func Config(s Source) (*rest.Config, error) {
 		cfg, err := rest.InClusterConfig()
 		if err != nil {
 			return nil, &plugin.Error{Reason: fairlead.ReasonClusterUnknown, Err: err,
-				Message: "no Kubernetes cluster is configured: set KUBECONFIG for the job, or run it in a pod with a service account"}
+				Message: "no Kubernetes cluster is configured: start the agent with KUBECONFIG and FAIRLEAD_PASS_ENV=KUBECONFIG, or run the job in a pod with a service account"}
 		}
 		return cfg, nil
 	}

@@ -21,8 +21,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -52,7 +50,6 @@ type Plugin struct {
 
 // New returns the plugin of a component type.
 func New(kind component.Type, cfg Config) *Plugin {
-	cfg.PassEnv = slices.Concat(kind.Pass, cfg.PassEnv)
 	return &Plugin{kind: kind, cfg: cfg, env: plugin.Environ(cfg.Environ)}
 }
 
@@ -199,22 +196,6 @@ func (r *run) fetch(ctx context.Context) (string, error) {
 
 func isProgram(info fs.FileInfo) bool { return info.Mode().IsRegular() && info.Mode()&0o100 != 0 }
 
-// reads returns the existing files that the type's row lets the program read.
-func (r *run) reads() (paths []string) {
-	for _, read := range r.p.kind.Reads {
-		list := []string{read}
-		if name, ok := strings.CutPrefix(read, "$"); ok {
-			list = filepath.SplitList(r.p.env[name])
-		}
-		for _, path := range list {
-			if _, err := os.Stat(path); err == nil && filepath.IsAbs(path) {
-				paths = append(paths, path)
-			}
-		}
-	}
-	return paths
-}
-
 // locate returns the program, the folder in which it runs, and what a confined program must be able to read besides the workspace.
 func (r *run) locate(source string) (path, dir string, readable []string, err error) {
 	if name := r.p.kind.Executable; name != "" {
@@ -229,5 +210,5 @@ func (r *run) locate(source string) (path, dir string, readable []string, err er
 			Message: fmt.Sprintf("components of type %s need the program %s, which this runner does not have: %v. Nothing was started. Install the runner's plugins of the same version, or set $FAIRLEAD_PLUGINS to the folder that holds them",
 				r.p.kind.Name, path, err)}
 	}
-	return path, r.env.Workspace, append([]string{r.p.cfg.Folder}, r.reads()...), nil
+	return path, r.env.Workspace, []string{r.p.cfg.Folder}, nil
 }

@@ -77,21 +77,10 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	if s.Env, s.SecretEnv, err = catalog.Environment(tx, inst.V, runner.V, j); err != nil {
 		return nil, err
 	}
-	var vars map[string]appspec.Resolved
-	switch {
-	case j.Operation.Mutates():
-		// The saved plan contains the variables too. The step masks the sensitive ones.
+	if j.Operation.Mutates() {
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
-		vars, err = catalog.LastVars(tx, j.Install, j.Component) // stored in the commit that created the job
-	case j.Operation == job.OpPlanDestroy:
-		vars, err = catalog.LastVars(tx, j.Install, j.Component)
-	default:
-		vars, err = catalog.ResolveVars(tx, inst.V, v, j.Component)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
-	}
-	inputs, err := specVars(vars, j.Component)
+	inputs, err := inputsOf(tx, inst.V, v, j)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +89,23 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 		return nil, err
 	}
 	return tx.Signer.Sign(tx.Ctx, s)
+}
+
+// inputsOf returns the variables and options of a job. Only a plan resolves them. An apply gets
+// what its plan resolved, which the commit that created the job has stored, so that the step
+// can mask the sensitive ones. A destroy gets those of the last apply.
+func inputsOf(tx *kernel.Tx, inst store.Install, v catalog.Version, j store.Job) (map[string]events.SpecVar, error) {
+	var vars map[string]appspec.Resolved
+	var err error
+	if j.Operation == job.OpPlan {
+		vars, err = catalog.ResolveVars(tx, inst, v, j.Component)
+	} else {
+		vars, err = catalog.LastVars(tx, j.Install, j.Component)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
+	}
+	return specVars(vars, j.Component)
 }
 
 func specVars(vars map[string]appspec.Resolved, component string) (map[string]events.SpecVar, error) {

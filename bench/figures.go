@@ -57,6 +57,8 @@ func known() []Figure {
 		{"queue20_s", 0, "s", "median; Tharsis 40 (29.8 a minute)"},
 		{"queue20_bare_s", 0, "s", "median of 20 bare runs, two at a time"},
 		{"queue20_ratio", 0, "ratio", "goal: bound by the tool's CPU, so about 1"},
+		{"graph30_ratio", 0, "ratio", "goal ≤ 1.11: 30 scripts of 2 s, 8 at a time, by the longest chain of 8 s"},
+		{"unchanged30_ms", 0, "ms", "goal ≤ 300: a deployment of 30 components without a change, which has no jobs"},
 		{"log_ms_p50", 0, "ms", "goal ≤ 300; Tharsis 1500"},
 		{"log_ms_p95", 0, "ms", "goal ≤ 1000; Tharsis 2900"},
 		{"agent_rss_mib", 0, "MiB", "goal ≤ 30; Tharsis 58"},

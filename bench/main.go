@@ -63,6 +63,7 @@ func sections() []section {
 		{"detect", []string{"dead_step_s_p50", "dead_step_s_max", "dead_host_s", "lost_wakeup_s"}, measureDetect},
 		{"deploy", append([]string{"deploy_ms", "deploy_bare_ms", "deploy_ratio", "deploy_tool_ms", "deploy_added_ms"}, deployParts()...), measureDeploy},
 		{"queue", []string{"queue20_s", "queue20_bare_s", "queue20_ratio"}, measureQueue},
+		{"graph", []string{"graph30_ratio", "unchanged30_ms"}, measureGraph},
 		{"log", []string{"log_ms_p50", "log_ms_p95"}, measureLog},
 		{"compete", []string{"compete_claim_ms_p50", "compete_claim_ms_p95", "compete_jobs_per_s", "compete_repeated_jobs"}, measureCompetition},
 		{"crowd", []string{"crowd_server_rss_mib", "crowd_server_cpu_percent", "crowd_agents_cpu_percent"}, measureCrowd},

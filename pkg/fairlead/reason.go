@@ -113,7 +113,12 @@ const (
 
 // ClusterReasons lists the reasons of plugins that change a Kubernetes cluster.
 func ClusterReasons() []Reason {
-	return []Reason{ReasonClusterUnknown, ReasonClusterUnreachable, ReasonClusterForbidden, ReasonAdmissionRefused, ReasonObjectInvalid, ReasonObjectImmutable, ReasonObjectOwned, ReasonObjectNotReady, ReasonDeletionStuck, ReasonKindUnknown, ReasonNamespaceMissing, ReasonManifestInvalid, ReasonInventoryTooLarge, ReasonInventoryUnusable, ReasonHelmFailed, ReasonChartInvalid, ReasonChartIncomplete, ReasonValuesInvalid, ReasonReleaseTooLarge, ReasonHookFailed, ReasonHookTimeout}
+	return []Reason{
+		ReasonClusterUnknown, ReasonClusterUnreachable, ReasonClusterForbidden, ReasonAdmissionRefused, ReasonObjectRefused,
+		ReasonObjectImmutable, ReasonObjectOwned, ReasonNotReady, ReasonDeletionStuck, ReasonKindUnknown, ReasonNamespaceMissing,
+		ReasonManifestInvalid, ReasonInventoryTooLarge, ReasonInventoryUnusable, ReasonHelmFailed, ReasonChartInvalid,
+		ReasonChartIncomplete, ReasonValuesInvalid, ReasonReleaseTooLarge, ReasonHookFailed, ReasonHookTimeout,
+	}
 }
 
 // Cause is why the step of a job ended without a report, or why the step never started. It contains

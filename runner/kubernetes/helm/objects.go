@@ -359,7 +359,7 @@ func (e *Engine) noDryRun(ctx context.Context, c dynamic.Interface, o *object, l
 
 var accessReviews = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}
 
-// conflicts names the fields of a conflict and their managers.
+// conflicts names the fields of a conflict, each with the server's message, which names the manager.
 func conflicts(err error) string {
 	s, ok := err.(apierrors.APIStatus)
 	if !ok || s.Status().Details == nil {
@@ -368,8 +368,7 @@ func conflicts(err error) string {
 	var fields []string
 	for _, cause := range s.Status().Details.Causes {
 		if cause.Type == metav1.CauseTypeFieldManagerConflict {
-			_, manager, _ := strings.Cut(cause.Message, "conflict with ")
-			fields = append(fields, cause.Field+" from "+manager)
+			fields = append(fields, fmt.Sprintf("%s (%s)", cause.Field, cause.Message))
 		}
 	}
 	slices.Sort(fields)

@@ -127,7 +127,7 @@ func TestDriftIsShownAndCorrected(t *testing.T) {
 	p := w.plan(c, nil)
 	row := w.row(p, "ConfigMap/NS/a")
 	if p.NoOp || row.Action != changeset.Update || encode(t, row.Before) != `{"data":{"k":"by hand"}}` || encode(t, row.After) != `{"data":{"k":"one"}}` ||
-		!strings.Contains(row.Reason, `takes over .data.k from "kubectl-edit"`) {
+		!strings.Contains(row.Reason, `takes over .data.k (conflict with "kubectl-edit"`) {
 		t.Fatalf("%+v", row)
 	}
 	w.apply(p)

@@ -188,6 +188,8 @@ func (r *run) finishDestroy(ctx context.Context, s saved) error {
 
 // write makes one object of the cluster what the plan says. It is repeatable: an object that already is so, because the answer to an
 // earlier request was lost, is left alone.
+//
+// long: it is one sequence of requests, and each branch is an answer of the server that decides on the next one.
 func (r *run) write(ctx context.Context, o savedObject, fenced bool) error {
 	u := o.unstructured()
 	at := action{verb: "patch", did: "apply the object", ref: o.Ref, place: o.Place, secret: isSecret(u)}

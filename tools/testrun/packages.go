@@ -47,6 +47,10 @@ var slowRaced = map[string]string{
 	"runner/agent/clusters":             kubernetesRaced,
 	"runner/internal/charttest":         kubernetesRaced,
 	"functions/internal/awstest":        kubernetesRaced,
+	"runner/kubernetes":                 kubernetesRaced,
+	"runner/kubernetes/cluster":         kubernetesRaced,
+	"runner/kubernetes/helm":            kubernetesRaced,
+	"runner/kubernetes/manifest":        kubernetesRaced,
 }
 
 // racedInPart lists packages of which a short run uses the race detector only for the tests
@@ -76,7 +80,7 @@ var neverRaced = map[string]string{
 // at the end.
 var early = []string{
 	"cmd/fairlead", "runner", "pkg/queue/sqs", "runner/agent/direct", "pkg/control", "infra/control", "infra/runnerstack",
-	"runner/executor/kubernetes", "runner/plugin/terraform",
+	"runner/executor/kubernetes", "runner/kubernetes/helm", "runner/kubernetes/manifest", "runner/plugin/terraform",
 	"tools/functions", "functions/internal/plane", "functions/internal/awstest", "pkg/store/dynamo", "pkg/joblog/cloudwatch",
 	"pkg/joblog/dynamo", "infra/images/internal/image", "pkg/blob/s3",
 }

@@ -95,6 +95,11 @@ func (o options) spec(ctx context.Context) (image.Spec, string, error) {
 
 func (o options) runner(ctx context.Context) (image.Spec, string, error) {
 	var none image.Spec
+	if o.tofu != "" {
+		if err := image.Check(o.tofu, o.arch); err != nil { // before the builds, which take minutes
+			return none, "", err
+		}
+	}
 	runner, err := filepath.Abs(filepath.Join(o.out, "fairlead-runner-"+o.arch))
 	if err != nil {
 		return none, "", err
@@ -111,12 +116,20 @@ func (o options) runner(ctx context.Context) (image.Spec, string, error) {
 			return none, "", err
 		}
 	}
-	for _, program := range []string{runner, o.tofu} {
+	plugin, err := filepath.Abs(filepath.Join(o.out, "plugin-kubernetes-"+o.arch))
+	if err != nil {
+		return none, "", err
+	}
+	if err := image.BuildKubernetes(ctx, o.arch, o.version, plugin); err != nil {
+		return none, "", err
+	}
+	programs := image.Programs{Runner: runner, Tofu: o.tofu, Kubernetes: plugin}
+	for _, program := range programs.All() {
 		if err := image.Check(program, o.arch); err != nil {
 			return none, "", err
 		}
 	}
-	spec, suffix := image.Runner(o.arch, runner, o.tofu, o.version), ""
+	spec, suffix := image.Runner(o.arch, programs, o.version), ""
 	if o.shell {
 		shell, err := image.Shell(ctx, o.arch, o.packages)
 		if err != nil {

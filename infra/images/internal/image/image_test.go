@@ -37,19 +37,21 @@ func must[T any](v T, err error) func(t *testing.T) T {
 	}
 }
 
-// programs builds the runner for arch. A text file replaces OpenTofu: the tests only
-// need a file there.
-func programs(t *testing.T, arch string) (runner, tofu string) {
+// programs builds the runner for arch. Text files replace OpenTofu and the plugin: the tests
+// only need files there.
+func programs(t *testing.T, arch string) image.Programs {
 	t.Helper()
 	dir := t.TempDir()
-	runner, tofu = filepath.Join(dir, "runner"), filepath.Join(dir, "tofu")
-	if err := image.BuildRunner(t.Context(), arch, "v1.2.3", runner); err != nil {
+	p := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes")}
+	if err := image.BuildRunner(t.Context(), arch, "v1.2.3", p.Runner); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(tofu, []byte("OpenTofu for "+arch), 0o600); err != nil {
-		t.Fatal(err)
+	for _, file := range []string{p.Tofu, p.Kubernetes} {
+		if err := os.WriteFile(file, []byte(filepath.Base(file)+" for "+arch), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return runner, tofu
+	return p
 }
 
 // The image fits a customer's task: for arm64, not root, static, with its own folders.
@@ -59,8 +61,8 @@ func TestRunnerImage(t *testing.T) {
 	if testing.Short() && runtime.GOARCH == "amd64" { // other tests compile these packages too
 		arch, machine = "amd64", elf.EM_X86_64
 	}
-	runner, tofu := programs(t, arch)
-	img := must(image.Build(image.Runner(arch, runner, tofu, "v1.2.3")))(t)
+	built := programs(t, arch)
+	img := must(image.Build(image.Runner(arch, built, "v1.2.3")))(t)
 	digest := must(img.Digest())(t)
 
 	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -92,7 +94,7 @@ func TestRunnerImage(t *testing.T) {
 			t.Errorf("%s is not a volume: root would own what ECS mounts there", v)
 		}
 	}
-	if n := len(must(pulled.Layers())(t)); n != 3 {
+	if n := len(must(pulled.Layers())(t)); n != 4 {
 		t.Errorf("the image has %d layers", n)
 	}
 
@@ -103,6 +105,7 @@ func TestRunnerImage(t *testing.T) {
 	}{
 		"usr/local/bin/fairlead-runner":     {0o711, 0}, // TestToolFindsOnlyItsOwnCredentials: other jobs' tools cannot read a step that starts
 		"usr/local/bin/tofu":                {0o755, 0},
+		"usr/local/bin/plugins/kubernetes":  {0o755, 0},
 		"etc/ssl/certs/ca-certificates.crt": {0o644, 0},
 		"etc/passwd":                        {0o644, 0},
 		"var/lib/fairlead-runner/":          {0o700, image.UID},
@@ -135,14 +138,14 @@ func TestRunnerImage(t *testing.T) {
 	}
 
 	// A second build, in another folder and later, gives the same image.
-	runner, tofu = programs(t, arch)
-	if again := must(must(image.Build(image.Runner(arch, runner, tofu, "v1.2.3")))(t).Digest())(t); again != digest {
+	built = programs(t, arch)
+	if again := must(must(image.Build(image.Runner(arch, built, "v1.2.3")))(t).Digest())(t); again != digest {
 		t.Errorf("the second build is %s, the first %s", again, digest)
 	}
-	if err := os.WriteFile(tofu, []byte("another OpenTofu"), 0o600); err != nil {
+	if err := os.WriteFile(built.Tofu, []byte("another OpenTofu"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if other := must(must(image.Build(image.Runner(arch, runner, tofu, "v1.2.3")))(t).Digest())(t); other == digest {
+	if other := must(must(image.Build(image.Runner(arch, built, "v1.2.3")))(t).Digest())(t); other == digest {
 		t.Error("with another OpenTofu, the image is the same")
 	}
 }
@@ -205,13 +208,29 @@ func extract(t *testing.T, img v1.Image) (root string) {
 	return root
 }
 
-// The runner runs in the image: as the image's user, with only the image's files.
+// The programs run in the image: as the image's user, with only the image's files.
 func TestRunnerRunsInTheImage(t *testing.T) {
-	runner, tofu := programs(t, runtime.GOARCH)
-	img := must(image.Build(image.Runner(runtime.GOARCH, runner, tofu, "v1.2.3")))(t)
-	out, err := inside(t, extract(t, img), img, image.RunnerPath, "version")
+	p := programs(t, runtime.GOARCH)
+	p.Kubernetes = filepath.Join(t.TempDir(), "kubernetes")
+	if err := image.BuildKubernetes(t.Context(), runtime.GOARCH, "v1.2.3", p.Kubernetes); err != nil {
+		t.Fatal(err)
+	}
+	if err := image.Check(p.Kubernetes, runtime.GOARCH); err != nil {
+		t.Error(err)
+	}
+	img := must(image.Build(image.Runner(runtime.GOARCH, p, "v1.2.3")))(t)
+	root := extract(t, img)
+	out, err := inside(t, root, img, image.RunnerPath, "version")
 	if err != nil || strings.TrimSpace(out) != "v1.2.3" {
 		t.Errorf("the runner prints %q, %v", out, err)
+	}
+	// Without a request on its standard input, the plugin reports that it has none.
+	if out, err := inside(t, root, img, image.PluginPath); err == nil || !strings.Contains(out, `{"event":"failed","reason":"spec-malformed"`) {
+		t.Errorf("the plugin prints %q, %v", out, err)
+	}
+	const most = 40 << 20 // a customer's task downloads the layer before its first job
+	if size := must(must(img.Layers())(t)[2].Size())(t); size > most {
+		t.Errorf("the compressed layer of the plugin has %d bytes, want at most %d", size, most)
 	}
 }
 
@@ -222,15 +241,15 @@ func TestImageWithShellHasGit(t *testing.T) {
 		t.Skip("THE IMAGE WITH A SHELL IS NOT BUILT: it downloads and unpacks 50 packages; make test-all builds it")
 	}
 	dir := t.TempDir()
-	runner, tofu := filepath.Join(dir, "runner"), filepath.Join(dir, "tofu")
-	for _, file := range []string{runner, tofu} { // other tests run the programs
+	files := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes")}
+	for _, file := range files.All() { // other tests run the programs
 		if err := os.WriteFile(file, []byte("a program"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cache := filepath.Join(must(os.UserCacheDir())(t), "fairlead", "debian")
 	shell := must(image.Shell(t.Context(), runtime.GOARCH, cache))(t)
-	bare := image.Runner(runtime.GOARCH, runner, tofu, "v1.2.3")
+	bare := image.Runner(runtime.GOARCH, files, "v1.2.3")
 	img := must(image.Build(image.WithShell(bare, shell)))(t)
 	if c := must(img.ConfigFile())(t).Config; c.User != "65532:65532" || !slices.Equal(c.Entrypoint, bare.Entrypoint) || len(c.Volumes) != 2 {
 		t.Errorf("the image has the user %s, the entry point %q and the volumes %v", c.User, c.Entrypoint, c.Volumes)
@@ -304,7 +323,7 @@ func TestRootsAreCertificates(t *testing.T) {
 
 // A missing program is an error, not an empty file in the image.
 func TestMissingProgramIsAnError(t *testing.T) {
-	if _, err := image.Build(image.Runner("arm64", "/nowhere/runner", "/nowhere/tofu", "v1")); err == nil || !strings.Contains(err.Error(), "/nowhere/") {
+	if _, err := image.Build(image.Runner("arm64", image.Programs{Runner: "/nowhere/runner", Tofu: "/nowhere/tofu", Kubernetes: "/nowhere/kubernetes"}, "v1")); err == nil || !strings.Contains(err.Error(), "/nowhere/") {
 		t.Errorf("got %v", err)
 	}
 }

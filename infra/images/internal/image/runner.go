@@ -14,6 +14,7 @@ import (
 const (
 	RunnerPath = "/usr/local/bin/fairlead-runner"
 	TofuPath   = "/usr/local/bin/tofu"
+	PluginPath = "/usr/local/bin/plugins/kubernetes" // beside the runner, where a step looks for it
 	DataFolder = "/var/lib/fairlead-runner"
 	TempFolder = "/tmp"
 	// StatusAddress is the default address of the agent's status server in the image.
@@ -21,15 +22,22 @@ const (
 	StatusAddress = "127.0.0.1:9480"
 )
 
-// Runner returns the runner's image with two programs for arch. It has no shell.
-func Runner(arch, runner, tofu, version string) Spec {
+// Programs are the files of the programs in the runner's image.
+type Programs struct{ Runner, Tofu, Kubernetes string }
+
+// All returns the files.
+func (p Programs) All() []string { return []string{p.Runner, p.Tofu, p.Kubernetes} }
+
+// Runner returns the runner's image with its programs for arch. It has no shell.
+func Runner(arch string, p Programs, version string) Spec {
 	return Spec{
 		Arch: arch, Entrypoint: []string{RunnerPath}, WorkingDir: DataFolder,
 		Env: []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME=" + DataFolder, "TMPDIR=" + TempFolder,
 			"FAIRLEAD_TOFU=" + TofuPath, "FAIRLEAD_RUNNER_DATA=" + DataFolder, "FAIRLEAD_STATUS_ADDRESS=" + StatusAddress},
 		Volumes: []string{DataFolder, TempFolder},
 		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead runner", "org.opencontainers.image.version": version},
-		Layers:  []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, tofu), Hidden("the runner", RunnerPath, runner)}, // a launch token is in its environment
+		Layers: []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, p.Tofu), Program("the plugin of Kubernetes", PluginPath, p.Kubernetes),
+			Hidden("the runner", RunnerPath, p.Runner)}, // a launch token is in its environment
 	}
 }
 
@@ -69,6 +77,11 @@ func BuildDirect(ctx context.Context, arch, version, file string) error {
 // source gives the same program on every machine.
 func BuildRunner(ctx context.Context, arch, version, file string) error {
 	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.version="+version, "-tags=clusters", runnerPackage)
+}
+
+// BuildKubernetes builds the plugin of Kubernetes objects and charts for arch into the file.
+func BuildKubernetes(ctx context.Context, arch, version, file string) error {
+	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.Version="+version, "-tags=", runnerPackage+"/kubernetes")
 }
 
 const tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"

@@ -131,10 +131,10 @@ func encode(spans []sdk.ReadOnlySpan) (out request) {
 func attributes(list []attribute.KeyValue) []keyValue {
 	out := make([]keyValue, len(list))
 	for i, a := range list {
-		value := map[string]any{"stringValue": a.Value.Emit()}
+		value := map[string]any{"stringValue": a.Value.String()}
 		switch a.Value.Type() {
 		case attribute.INT64:
-			value = map[string]any{"intValue": a.Value.Emit()}
+			value = map[string]any{"intValue": a.Value.String()}
 		case attribute.BOOL:
 			value = map[string]any{"boolValue": a.Value.AsBool()}
 		}

@@ -188,8 +188,6 @@ func (r *run) finishDestroy(ctx context.Context, s saved) error {
 
 // write makes one object of the cluster what the plan says. It is repeatable: an object that already is so, because the answer to an
 // earlier request was lost, is left alone.
-//
-// long: it is one sequence of requests, and each branch is an answer of the server that decides on the next one.
 func (r *run) write(ctx context.Context, o savedObject, fenced bool) error {
 	u := o.unstructured()
 	at := action{verb: "patch", did: "apply the object", ref: o.Ref, place: o.Place, secret: isSecret(u)}
@@ -212,67 +210,76 @@ func (r *run) write(ctx context.Context, o savedObject, fenced bool) error {
 		if replace && live == nil {
 			replace = false // An earlier request has deleted it.
 		}
-		planned, version := o.Live, ""
-		if o.Action == changeset.Replace && !replace {
-			planned = ""
-		}
-		match, err := matches(live, planned)
-		if err != nil {
+		match, err := r.asPlanned(o, live, replace)
+		switch {
+		case err != nil:
 			return err
-		}
-		if live != nil {
-			version = live.GetResourceVersion()
-			// A definition that this apply has changed can change how the server shows an object that has not changed.
-			match = match || planned != "" && version == r.verified[o.Ref]
-		}
-		if match && replace {
+		case match && replace:
 			if err := r.deleteForReplace(ctx, at, live); err != nil {
 				return err
 			}
 			replace = false
 			continue
+		case match:
+			err = r.put(ctx, at, o, live)
+		default:
+			err = r.isAlready(ctx, at, u, live)
 		}
-		if !match {
-			done, err := r.isAlready(ctx, at, u, live)
-			switch {
-			case apierrors.IsConflict(err):
-				continue
-			case err != nil:
-				return r.failed(ctx, at, err)
-			case !done:
-				return stale(o.Ref)
-			}
-			return nil
+		if !apierrors.IsConflict(err) {
+			return err
 		}
-		// An object that appeared in the meantime has fields of another manager, so a creation without force does not overwrite it.
-		_, err = r.apply(ctx, at.resource, u, version, live != nil, false)
-		switch {
-		case len(conflicts(err)) > 0 && live == nil:
-			return stale(o.Ref)
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err) && live != nil:
-			continue
-		case noNamespace(err):
-			return plugin.Errorf(fairlead.ReasonNamespaceMissing, "%s: the namespace %s of %s does not exist any more: plan again", o.Place, o.Ref.Namespace, r.Mask(o.Ref.String()))
-		case err != nil:
-			return r.failed(ctx, at, err)
-		}
-		r.logf("%s: %s.", o.Ref, past[o.Action])
-		return nil
 	}
 	return stale(o.Ref)
 }
 
-// isAlready reports whether the object of the cluster already is what an apply would make it. A write whose answer was lost has done
-// so.
-func (r *run) isAlready(ctx context.Context, at action, u, live *unstructured.Unstructured) (bool, error) {
+// asPlanned reports whether the object of the cluster is the one that the plan was made on. After the deletion of a replacement it
+// must not exist.
+func (r *run) asPlanned(o savedObject, live *unstructured.Unstructured, replace bool) (bool, error) {
+	planned := o.Live
+	if o.Action == changeset.Replace && !replace {
+		planned = ""
+	}
+	match, err := matches(live, planned)
+	// A definition that this apply has changed can change how the server shows an object that has not changed.
+	return match || err == nil && live != nil && planned != "" && live.GetResourceVersion() == r.verified[o.Ref], err
+}
+
+// put applies an object to the version that was read. It returns the server's conflict if the object has changed since.
+func (r *run) put(ctx context.Context, at action, o savedObject, live *unstructured.Unstructured) error {
+	// An object that appeared in the meantime has fields of another manager, so a creation without force does not overwrite it.
+	_, err := r.apply(ctx, at.resource, o.unstructured(), live, live != nil, false)
+	switch {
+	case err == nil:
+		r.logf("%s: %s.", o.Ref, past[o.Action])
+		return nil
+	case len(conflicts(err)) > 0 && live == nil:
+		return stale(o.Ref)
+	case apierrors.IsConflict(err):
+		return err
+	case noNamespace(err):
+		return plugin.Errorf(fairlead.ReasonNamespaceMissing, "%s: the namespace %s of %s does not exist any more: plan again", o.Place, o.Ref.Namespace, r.Mask(o.Ref.String()))
+	case apierrors.IsNotFound(err) && live != nil:
+		return stale(o.Ref) // deleted since it was read
+	}
+	return r.failed(ctx, at, err)
+}
+
+// isAlready returns nil if the object of the cluster already is what an apply would make it. A write whose answer was lost has done
+// so. Otherwise the plan is stale. It returns the server's conflict if the object has changed since it was read.
+func (r *run) isAlready(ctx context.Context, at action, u, live *unstructured.Unstructured) error {
 	if live == nil || live.GetDeletionTimestamp() != nil {
-		return false, nil
+		return stale(at.ref)
 	}
-	after, err := r.apply(ctx, at.resource, u, live.GetResourceVersion(), true, true)
-	if err != nil {
-		return false, err
+	after, err := r.apply(ctx, at.resource, u, live, true, true)
+	switch {
+	case apierrors.IsConflict(err):
+		return err
+	case err != nil:
+		return r.failed(ctx, at, err)
+	case !same(live, after):
+		return stale(at.ref)
 	}
-	return same(live, after), nil
+	return nil
 }
 
 // served returns the resource of an object's kind. The server serves a new kind some time after it has accepted the definition.

@@ -22,7 +22,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -124,7 +123,6 @@ func TestPlanWithoutAPIServerIsUnreachable(t *testing.T) {
 // A short outage does not end an apply.
 func TestApplySurvivesAShortOutage(t *testing.T) {
 	s := newSite(t)
-	p := s.plan(first)
 	failures := 0
 	direct := s.Config
 	w := &writes{at: func(n int, req *http.Request) error {
@@ -141,12 +139,14 @@ func TestApplySurvivesAShortOutage(t *testing.T) {
 		return nil
 	}}
 	s.Config = s.through(w)
-	s.apply(p)
+	s.apply(s.plan(first + fixed))
+	to := strings.NewReplacer("blue", "red", "web:1", "web:2", "name: old", "name: new", `"1"`, `"2"`).Replace(first + fixed)
+	s.apply(s.plan(to))
 	s.Config = direct
-	if failures < 6 {
+	if failures < 15 {
 		t.Errorf("%d failures only", failures)
 	}
-	if p := s.plan(first); !p.NoOp {
+	if p := s.plan(to); !p.NoOp {
 		t.Errorf("the next plan has %s", rows(p))
 	}
 }
@@ -164,8 +164,8 @@ func TestDefinitionThatIsNotEstablishedFailsAtOnce(t *testing.T) {
 		s.dynamic.Resource(definitions).Delete(s.context(), "gadgets."+s.ns+".example.com", metav1.DeleteOptions{})
 	})
 	s.awaitKind(schema.GroupVersionResource{Group: s.ns + ".example.com", Version: "v1", Resource: "gadgets"})
-	p := s.plan(s.crd("size") + first)
-	err := s.try(p)
+	s.Limits.Ready = time.Hour
+	err := s.try(s.plan(s.crd("size") + first))
 	s.refused(err, fairlead.ReasonNotReady, "CustomResourceDefinition/widgets."+s.ns+".example.com")
 	if s.exists(configMaps, s.ns, "settings") {
 		t.Error("the apply went on")
@@ -550,24 +550,33 @@ func TestCustomResourceIsGoneBeforeItsWorkload(t *testing.T) {
 	s.dropDefinitions()
 	text := s.crd("size") + strings.Replace(s.widget("w", "size"), "{name: w}", "{name: w, finalizers: [example.com/clean]}", 1) + first
 	s.deploy(text)
-	ended := make(chan error)
 	p := s.planDestroy()
-	go func() { ended <- s.try(p) }()
-	var u *unstructured.Unstructured
-	for u == nil || u.GetDeletionTimestamp() == nil {
-		var err error
-		if u, err = s.dynamic.Resource(s.widgets()).Namespace(s.ns).Get(t.Context(), "w", metav1.GetOptions{}); err != nil {
-			t.Fatal(err)
+	// The destroy looks whether the resource is gone several times after its deletion.
+	looks, waits := 0, make(chan struct{})
+	w := &writes{}
+	w.at = func(n int, req *http.Request) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if n == 0 && strings.HasSuffix(req.URL.Path, "/widgets/w") && len(w.log) > 0 && strings.HasPrefix(w.log[len(w.log)-1], "DELETE") {
+			if looks++; looks == 3 {
+				close(waits)
+			}
 		}
+		return nil
 	}
+	s.Config = s.through(w)
+	ended := make(chan error, 1)
+	go func() { ended <- s.try(p) }()
 	select {
+	case <-waits:
 	case err := <-ended:
 		t.Fatalf("the destroy ended with %v", err)
-	default:
 	}
-	if _, err := s.admin.AppsV1().Deployments(s.ns).Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
-		t.Errorf("the workload is gone: %v", err)
+	w.mu.Lock()
+	if got := w.log; len(got) != 2 || !strings.HasSuffix(got[1], "/widgets/w") { // after the inventory
+		t.Errorf("the destroy has sent %v", got)
 	}
+	w.mu.Unlock()
 	if _, err := s.dynamic.Resource(s.widgets()).Namespace(s.ns).Patch(t.Context(), "w", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -618,6 +627,91 @@ func TestCanceledApplyEndsAtOnce(t *testing.T) {
 	err := s.Apply(ctx, p.Saved, func() {})
 	if !errors.Is(err, context.Canceled) || plugin.ReasonOf(err) != fairlead.ReasonInternal {
 		t.Errorf("the apply ended with %v", err)
+	}
+}
+
+func TestApplyThatIsCanceledInARequestIsNoOutage(t *testing.T) {
+	s := newSite(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := s.plan(first)
+	s.Config = s.through(&writes{at: func(n int, _ *http.Request) error {
+		if n == 2 {
+			cancel()
+			return errDead
+		}
+		return nil
+	}})
+	s.Attempt = manifest.Attempt{Job: "job_canceled", Epoch: 1}
+	if err := s.Apply(ctx, p.Saved, func() {}); !errors.Is(err, context.Canceled) || plugin.ReasonOf(err) != fairlead.ReasonInternal {
+		t.Errorf("the apply ended with %v", err)
+	}
+}
+
+// The server shows a new kind some time after it has accepted the definition. This transport gives the answers of before for a
+// while.
+type slowDiscovery struct {
+	http.RoundTripper
+	mu      sync.Mutex
+	answers map[string][]byte
+	types   map[string]string
+	slow    int // answers that are still given again
+}
+
+func (d *slowDiscovery) RoundTrip(req *http.Request) (*http.Response, error) {
+	discovery := req.URL.Path == "/apis" || req.URL.Path == "/api"
+	d.mu.Lock()
+	old, known := d.answers[req.URL.Path]
+	if discovery && known && d.slow > 0 {
+		d.slow--
+		defer d.mu.Unlock()
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {d.types[req.URL.Path]}}, Body: io.NopCloser(strings.NewReader(string(old))), Request: req}, nil
+	}
+	d.mu.Unlock()
+	resp, err := d.RoundTripper.RoundTrip(req)
+	if err != nil || !discovery {
+		return resp, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	resp.Body = io.NopCloser(strings.NewReader(string(body)))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !known {
+		d.answers[req.URL.Path], d.types[req.URL.Path] = body, resp.Header.Get("Content-Type")
+	}
+	return resp, err
+}
+
+func TestKindThatIsServedLateIsAwaited(t *testing.T) {
+	s := newSite(t)
+	s.dropDefinitions()
+	d := &slowDiscovery{answers: map[string][]byte{}, types: map[string]string{}}
+	cfg := rest.CopyConfig(s.Config)
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { d.RoundTripper = rt; return d })
+	s.Config = cfg
+	p := s.plan(s.crd("size") + s.widget("w", "size"))
+	d.slow = 8
+	s.apply(p)
+	if d.slow != 0 || !s.exists(s.widgets(), s.ns, "w") {
+		t.Errorf("%d answers are left", d.slow)
+	}
+}
+
+// A program changes the labels of the inventory's Secret while an apply works.
+func TestRelabeledInventoryDoesNotStopAnApply(t *testing.T) {
+	s := newSite(t)
+	p := s.plan(first)
+	direct := s.Config
+	s.Config = s.through(&writes{at: func(n int, _ *http.Request) error {
+		if n == 3 {
+			s.labelInventory()
+		}
+		return nil
+	}})
+	s.apply(p)
+	s.Config = direct
+	if p := s.plan(first); !p.NoOp {
+		t.Errorf("the next plan has %s", rows(p))
 	}
 }
 

@@ -322,11 +322,11 @@ func (p *planner) dryRun(ctx context.Context, w *wanted) (moved bool, err error)
 		w.byRunner = true
 		return false, p.predicted(w, "")
 	}
-	after, err := p.patch(ctx, w, false, true)
+	after, err := p.apply(ctx, w.resource, w.Unstructured, w.live, false, true)
 	var taken string
 	if causes := conflicts(err); len(causes) > 0 {
 		taken = p.Mask("takes fields over: " + strings.Join(causes, "; "))
-		after, err = p.patch(ctx, w, true, true)
+		after, err = p.apply(ctx, w.resource, w.Unstructured, w.live, true, true)
 	}
 	at := action{verb: "patch", did: "compare the object", ref: w.ref, resource: w.resource, place: w.place(), secret: isSecret(w.Unstructured)}
 	switch {
@@ -373,18 +373,19 @@ func (p *planner) definitionChanges(w *wanted) bool {
 	return ok && d.change != nil
 }
 
-// apply applies an object by server-side apply. With dry the server changes nothing. If resourceVersion is not empty, the object must
-// still have it. With force the engine takes over fields of other managers. The server refuses fields that the kind does not have.
-func (r *run) apply(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured, resourceVersion string, force, dry bool) (*unstructured.Unstructured, error) {
-	if resourceVersion != "" {
+// apply applies an object by server-side apply. With dry the server changes nothing. If live is not nil, the
+// object must still be this one, in this version. With force the engine takes over fields of other managers.
+func (r *run) apply(ctx context.Context, resource schema.GroupVersionResource, u, live *unstructured.Unstructured, force, dry bool) (*unstructured.Unstructured, error) {
+	if live != nil {
 		u = u.DeepCopy()
-		u.SetResourceVersion(resourceVersion)
+		u.SetResourceVersion(live.GetResourceVersion())
+		u.SetUID(live.GetUID()) // The server creates an object that does not exist, also if the request has a version, but not if it has a UID.
 	}
 	body, err := encodeObject(u)
 	if err != nil {
 		return nil, err
 	}
-	o := metav1.PatchOptions{FieldManager: FieldManager, Force: &force, FieldValidation: metav1.FieldValidationStrict}
+	o := metav1.PatchOptions{FieldManager: FieldManager, Force: &force}
 	if dry {
 		o.DryRun = []string{metav1.DryRunAll}
 	}
@@ -405,15 +406,6 @@ const triesOfUnexplained = 3
 func unexplained(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && status.Status().Reason == metav1.StatusReasonUnknown
-}
-
-// patch applies an object of the plan to the version that was read.
-func (p *planner) patch(ctx context.Context, w *wanted, force, dry bool) (*unstructured.Unstructured, error) {
-	version := ""
-	if w.live != nil {
-		version = w.live.GetResourceVersion()
-	}
-	return p.apply(ctx, w.resource, w.Unstructured, version, force, dry)
 }
 
 // conflicts lists the fields that other managers own, with the managers; nil: err is no such conflict.
@@ -492,7 +484,7 @@ func (p *planner) replace(ctx context.Context, w *wanted, at action, refused err
 	probe := w.DeepCopy()
 	probe.SetName("fairlead-dry-run-" + p.Owner.inventoryName()[len("fairlead-inventory-"):])
 	_, err := call(ctx, p.run, func(ctx context.Context) (*unstructured.Unstructured, error) {
-		return p.client(w.resource, w.ref.Namespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: FieldManager, FieldValidation: metav1.FieldValidationStrict})
+		return p.client(w.resource, w.ref.Namespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: FieldManager})
 	})
 	if err != nil {
 		return p.failed(ctx, at, refused)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,7 @@ func TestKindsAndNamespacesOfThePlanAreUnverified(t *testing.T) {
 
 func TestPlanRefusesWhatTheClusterDoesNotAccept(t *testing.T) {
 	s := newSite(t)
+	s.Limits.Retry = time.Hour // None of these is an outage.
 	for name, tc := range map[string]struct {
 		text   string
 		reason fairlead.Reason
@@ -296,6 +298,46 @@ func (s *site) labelInventory() {
 	}
 	if _, err := s.admin.CoreV1().Secrets(s.ns).Patch(s.Context(), list.Items[0].Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"backup":"yes"}}}`), metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
+	}
+}
+
+// A person changes an object after the apply has begun, and before it comes to that object.
+func TestChangeDuringAnApplyIsNotOverwritten(t *testing.T) {
+	to := strings.NewReplacer("blue", "red", "a: b", "a: c").Replace(first) + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: zebra}\ndata: {k: ours}\n"
+	for name, tc := range map[string]struct {
+		at     int // the write before which it happens: 1 inventory, 2 old, 3 settings, 4 zebra
+		change func(*site)
+		object string
+	}{
+		"an edit":                       {2, func(s *site) { s.patch("settings", `{"data":{"colour":"green"}}`, metav1.PatchOptions{}) }, "settings"},
+		"an edit at the last moment":    {3, func(s *site) { s.patch("settings", `{"data":{"colour":"green"}}`, metav1.PatchOptions{}) }, "settings"},
+		"a creation":                    {2, func(s *site) { s.create("zebra", nil) }, "zebra"},
+		"a creation at the last moment": {4, func(s *site) { s.create("zebra", nil) }, "zebra"},
+		"a deletion":                    {2, func(s *site) { s.delete("settings") }, "settings"},
+		"a deletion at the last moment": {3, func(s *site) { s.delete("settings") }, "settings"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.deploy(first)
+			p := s.plan(to)
+			s.wantRows(p, "update ConfigMap/NS/old", "update ConfigMap/NS/settings", "create ConfigMap/NS/zebra")
+			s.Config = s.through(&writes{at: func(n int, _ *http.Request) error {
+				if n == tc.at {
+					tc.change(s)
+				}
+				return nil
+			}})
+			s.refused(s.try(p), fairlead.ReasonPlanStale, "ConfigMap/"+s.ns+"/"+tc.object)
+			c, err := s.admin.CoreV1().ConfigMaps(s.ns).Get(t.Context(), tc.object, metav1.GetOptions{})
+			if strings.HasPrefix(name, "a deletion") {
+				if err == nil {
+					t.Error("the object was created again")
+				}
+			} else if err != nil || c.Data["colour"] != "green" && c.Data["k"] != "v" {
+				t.Errorf("the object has %v, %v", c.Data, err)
+			}
+			s.known()
+		})
 	}
 }
 

@@ -258,12 +258,12 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentTypeChanged, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeComponentTypeChanged, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
 				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Ask: deployment.Ask(in.Body.Ask), Version: fairlead.VersionID(in.Body.Version),
-				Refresh: in.Body.Refresh, NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
+				Refresh: in.Body.Refresh, Targets: in.Body.Targets, NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
 			if err != nil {
 				return nil, err
 			}
@@ -318,7 +318,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Retry a failed deployment from where it failed", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)

@@ -130,7 +130,7 @@ func renderChanges(c *deployment.Changes) *wire.Changes {
 
 func renderDeployment(d control.Deployment) wire.Deployment {
 	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version),
-		Kind: string(d.Kind), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), Refresh: d.Refresh, RetryOf: string(d.RetryOf),
+		Kind: string(d.Kind), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), Refresh: d.Refresh, Targets: d.Targets, RetryOf: string(d.RetryOf),
 		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), CreatedBy: renderActor(d.By), CanceledBy: renderActor(d.StopBy), FinishedAt: moment(d.Finished)}
 	for i := range d.Nodes {
 		n := &d.Nodes[i]

@@ -97,6 +97,11 @@ func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
 	return value, sensitive, nil
 }
 
+// SensitiveOption returns the error of an option whose value is sensitive, such as an output that app.yaml does not show to be so.
+func SensitiveOption(component, option string) error {
+	return fairlead.Invalid(fairlead.CodeSensitiveOption, "the option %s of component %s has a sensitive value, and options are shown; give the value in vars", option, component)
+}
+
 func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
 	var text strings.Builder
 	for _, part := range t {

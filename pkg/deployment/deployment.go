@@ -170,6 +170,7 @@ type Deployment struct {
 	AutoApprove bool                  `json:"auto_approve,omitempty"` // only a plan that follows a lost apply waits for approval
 	Ask         Ask                   `json:"ask,omitempty"`          // "": derived from AutoApprove
 	Refresh     bool                  `json:"refresh,omitempty"`      // plan also components whose inputs have not changed
+	Targets     []string              `json:"targets,omitempty"`      // the components that were asked for; empty: all
 	Parallelism int                   `json:"parallelism,omitempty"`  // limit of nodes with a job queued or running at the same time; 0: the constant Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
 	State       State                 `json:"state"`
@@ -197,6 +198,34 @@ func (d *Deployment) Node(component string) *Node {
 		}
 	}
 	return nil
+}
+
+// Targeted returns the nodes of the named components and of all that they need, in the order of nodes. Without names it
+// returns all nodes. If no node has one of the names, missing is that name.
+func Targeted(nodes []Node, names []string) (chosen []Node, missing string) {
+	if len(names) == 0 {
+		return nodes, ""
+	}
+	wanted := map[string]bool{}
+	for _, name := range names {
+		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.Component == name }) {
+			return nil, name
+		}
+		wanted[name] = true
+	}
+	for _, n := range slices.Backward(nodes) { // each node comes after the nodes that it needs
+		if wanted[n.Component] {
+			for _, need := range n.Needs {
+				wanted[need] = true
+			}
+		}
+	}
+	for _, n := range nodes {
+		if wanted[n.Component] {
+			chosen = append(chosen, n)
+		}
+	}
+	return chosen, ""
 }
 
 // clone returns a copy whose nodes can be changed without changing d.

@@ -101,6 +101,24 @@ func TestUpToDateNodeIsUnchangedWithoutAJob(t *testing.T) {
 	}
 }
 
+func TestTargetsBringWhatTheyNeed(t *testing.T) {
+	nodes := []deployment.Node{{Component: "a"}, {Component: "b", Needs: []string{"a"}}, {Component: "c", Needs: []string{"b"}}, {Component: "d"}}
+	for targets, want := range map[string]string{"": "a b c d", "a": "a", "c": "a b c", "d b": "a b d", "a a": "a", "x": "missing x", "a y": "missing y"} {
+		chosen, missing := deployment.Targeted(nodes, strings.Fields(targets))
+		var names []string
+		for _, n := range chosen {
+			names = append(names, n.Component)
+		}
+		got := strings.Join(names, " ")
+		if missing != "" {
+			got += "missing " + missing
+		}
+		if got != want {
+			t.Errorf("the targets %q bring %q, want %q", targets, got, want)
+		}
+	}
+}
+
 func TestUnplannableNodeSkipsDependents(t *testing.T) {
 	d, _ := begun(t, newWorld(t, deployment.Deployment{Nodes: diamond()[:2]}).d, deployment.Begin{})
 	d, _ = begun(t, d, deployment.Unplannable{Component: "network", Reason: "wrong-type", Message: "cidr is a list"})

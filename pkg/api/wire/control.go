@@ -251,13 +251,14 @@ type Outputs struct {
 
 // CreateDeploymentRequest starts a deployment, or queues it behind the running one.
 type CreateDeploymentRequest struct {
-	Kind        string `json:"kind" enum:"deploy,teardown"`
-	PlanOnly    bool   `json:"plan_only,omitempty"`
-	AutoApprove bool   `json:"auto_approve,omitempty" doc:"The same as \"ask\": \"never\"; used only if ask is absent"`
-	Ask         string `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all components wait for approval. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
-	Refresh     bool   `json:"refresh,omitempty" doc:"Plan each component. Without it, a component whose source, variables and environment are those of its last deployment has no job, so changes that others made to its resources are not found"`
-	Version     string `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
-	NoQueue     bool   `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
+	Kind        string   `json:"kind" enum:"deploy,teardown"`
+	PlanOnly    bool     `json:"plan_only,omitempty"`
+	AutoApprove bool     `json:"auto_approve,omitempty" doc:"The same as \"ask\": \"never\"; used only if ask is absent"`
+	Ask         string   `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all components wait for approval. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
+	Refresh     bool     `json:"refresh,omitempty" doc:"Plan each component. Without it, a component whose source, variables and environment are those of its last deployment has no job, so changes that others made to its resources are not found"`
+	Targets     []string `json:"targets,omitempty" maxItems:"40" doc:"Names of components: deploy only these and the components that they need; all when absent. A teardown destroys these and the components that need them"`
+	Version     string   `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
+	NoQueue     bool     `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }
 
 // Deployment is a graph of jobs on one install.
@@ -273,6 +274,7 @@ type Deployment struct {
 	AutoApprove bool                  `json:"auto_approve" doc:"Whether ask is never"`
 	Ask         string                `json:"ask" enum:"never,destroys,changes,always" doc:"Which plans wait for approval"`
 	Refresh     bool                  `json:"refresh,omitempty" doc:"Whether each component is planned, also those that have not changed"`
+	Targets     []string              `json:"targets,omitempty" doc:"The components that were asked for; absent: all"`
 	RetryOf     string                `json:"retry_of,omitempty"`
 	Message     string                `json:"message,omitempty" doc:"What happened, if the components do not show it"`
 	Next        []NextStep            `json:"next,omitempty" doc:"What a person can do next"`

@@ -211,6 +211,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
   fairlead install deploy acme --ask destroys
   fairlead install deploy acme --plan-only
   fairlead install deploy acme --plan-only --refresh
+  fairlead install deploy acme --target web
   fairlead install deploy acme --auto-approve --json | jq .outputs`,
 		ValidArgsFunction: c.names(installNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
@@ -230,6 +231,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
 	c.askFlag(cmd, &in, "select the plans that need approval, as `PLANS`: never, destroys, changes or always (default: always)")
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the plans and change nothing")
 	cmd.Flags().BoolVar(&in.Refresh, "refresh", false, "plan each component, also those that have not changed since their last deployment")
+	cmd.Flags().StringArrayVar(&in.Targets, "target", nil, "deploy only this `COMPONENT` and those that it needs (repeatable)")
 	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION`, an ID from 'fairlead app versions' (default: the newest version)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
 	noQueue(cmd, &in)

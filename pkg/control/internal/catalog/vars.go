@@ -97,7 +97,7 @@ func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string)
 			return nil, err
 		}
 		if option, ok := strings.CutPrefix(name, appspec.OptionPrefix); ok && out[name].Sensitive {
-			return nil, fairlead.Invalid(fairlead.CodeSensitiveOption, "the option %s of component %s has a sensitive value, and options are shown; give the value in vars", option, component)
+			return nil, appspec.SensitiveOption(component, option)
 		}
 	}
 	return out, nil

@@ -31,6 +31,7 @@ type NewDeployment struct {
 	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": derived from AutoApprove
 	Version     fairlead.VersionID `json:"version"`            // "": the newest version
 	Refresh     bool               `json:"refresh,omitempty"`  // plan also components whose inputs have not changed
+	Targets     []string           `json:"targets,omitempty"`  // only these components and those that they need; empty: all
 	NoQueue     bool               `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
 }
 
@@ -54,7 +55,7 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 		if err != nil {
 			return err
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Refresh: in.Refresh, Version: in.Version})
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Refresh: in.Refresh, Targets: in.Targets, Version: in.Version})
 		if err != nil {
 			return err
 		}
@@ -118,10 +119,26 @@ func existing(tx *kernel.Tx, out *Deployment, made string, err error) error {
 	return err
 }
 
-// fillNodes computes the deployment's graph. For a deploy it contains every component of the version, and after those
+// fillNodes computes the deployment's graph: all nodes, or those of its targets and of what these need.
+func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	if err := allNodes(tx, inst, d, version); err != nil {
+		return err
+	}
+	nodes, missing := deployment.Targeted(d.Nodes, d.Targets)
+	if missing != "" {
+		return &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeComponentNotFound,
+			Message: fmt.Sprintf("the deployment of install %s has no component %q", inst.Name, missing),
+			Hint:    "{install.show} lists the components.",
+			Args:    fairlead.Args{Install: inst.Name}}
+	}
+	d.Nodes = nodes
+	return nil
+}
+
+// allNodes computes the graph without regard to targets. For a deploy it contains every component of the version, and after those
 // the components that the version no longer has. For a teardown it contains every component that is not known to be
 // absent, in reverse order.
-func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
 	app, err := catalog.ReadApp(tx, inst.Org, inst.App)
 	if err != nil {
 		return err
@@ -494,7 +511,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 				Hint:    "Deploy it again with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh,
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh, Targets: old.V.Targets,
 			Version: old.V.Version, RetryOf: id})
 		if err != nil {
 			return err

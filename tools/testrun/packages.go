@@ -36,10 +36,11 @@ type pkg struct {
 // they use goroutines, with the reasons. A whole run uses the race detector for all
 // packages except neverRaced.
 var slowRaced = map[string]string{
-	"cmd/fairlead":       "the tests start some thousand processes, and each starts five times slower with the race detector",
-	"runner":             "each agent and step is a process of the test binary, which starts five times slower with the race detector",
-	"pkg/joblog/dynamo":  "streams of megabytes in DynamoDB's JSON are slow with the race detector",
-	"pkg/joblog/archive": "streams of 64 MiB are slow with the race detector",
+	"cmd/fairlead":                   "the tests start some thousand processes, and each starts five times slower with the race detector",
+	"runner":                         "each agent and step is a process of the test binary, which starts five times slower with the race detector",
+	"pkg/pluginprotocol/conformance": "the tests start some hundred processes of the test binary, which start five times slower with the race detector",
+	"pkg/joblog/dynamo":              "streams of megabytes in DynamoDB's JSON are slow with the race detector",
+	"pkg/joblog/archive":             "streams of 64 MiB are slow with the race detector",
 
 	"runner/executor/kubernetes":        kubernetesRaced,
 	"runner/executor/kubernetes/remote": kubernetesRaced,

@@ -27,8 +27,23 @@ func allowedSkips(short bool) []allowedSkip {
 		testName{"pkg/queue/queuetest", "TestMemoryConforms/messages_survive_reopening"})
 	add("the model moves the clock of the driver, but a server's clock cannot be moved",
 		testName{"pkg/queue/sqs", "TestSQSConforms/random_calls_give_the_same_results_as_a_model"})
-	add("the plugin has no tool that could be slow to stop",
-		testName{"runner/plugin/check", "TestPlugin/a_slow_job_stops_within_its_grace"})
+	add("the plugin has no tool and no variables",
+		testName{"runner/plugin/check", "TestPlugin/a_slow_job_stops_within_its_grace_and_keeps_nothing"},
+		testName{"runner/plugin/check", "TestPlugin/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
+		testName{"runner/plugin/check", "TestPlugin/a_killed_tool_is_a_typed_failure"},
+		testName{"runner/plugin/check", "TestPlugin/a_secret_is_shown_nowhere"},
+		testName{"runner/plugin/check", "TestPlugin/a_secret_is_in_no_command_line"},
+		testName{"runner/plugin/check", "TestPlugin/outputs_keep_their_types"})
+	add("the tool obeys an interrupt",
+		testName{"runner/plugin/terraform", "TestPlugin/FAIRLEAD_TOFU/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"})
+	for _, kind := range []string{"manifest", "helm"} {
+		add("the suite's jobs are plans, which are quick; the packages of the engines test cancellations and outputs",
+			testName{"runner/kubernetes", "TestPlugins/" + kind + "/a_slow_job_stops_within_its_grace_and_keeps_nothing"},
+			testName{"runner/kubernetes", "TestPlugins/" + kind + "/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
+			testName{"runner/kubernetes", "TestPlugins/" + kind + "/a_killed_tool_is_a_typed_failure"},
+			testName{"runner/kubernetes", "TestPlugins/" + kind + "/a_secret_is_in_no_command_line"},
+			testName{"runner/kubernetes", "TestPlugins/" + kind + "/outputs_keep_their_types"})
+	}
 	add("root may read and write every file; other tests cover root",
 		testName{"pkg/artifact", "TestPackReportsAnUnreadableFile"},
 		testName{"pkg/sqlitedb", "TestFolderWithoutPermissionIsReported"})

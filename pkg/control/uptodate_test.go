@@ -3,6 +3,7 @@ package control_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,11 @@ func TestUnchangedComponentsHaveNoJob(t *testing.T) {
 					return strings.Replace(b, `"base":`, `"bass":`, 1)
 				})
 			}
+		}, control.NewDeployment{}, all},
+		"the install was bound again, and its states may be lost: all": {func(p *plane, e engine.Engine) {
+			p.alter(e, engine.Key{Partition: "ORG#default#INSTALL", Sort: "acme"}, func(b string) string {
+				return regexp.MustCompile(`"at":"[^"]*"`).ReplaceAllString(b, `"at":"2026-11-01T00:00:00Z"`)
+			})
 		}, control.NewDeployment{}, all},
 		"an apply failed: the component, until it succeeds": {func(p *plane, e engine.Engine) {
 			input("size", "7")(p, e)

@@ -114,6 +114,10 @@ type Component struct {
 	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too large for this record
 	OutputsBlob string `json:"outputs_blob,omitempty"` // sealed as a whole; Outputs as JSON, if they are too large for this record
 
+	// BoundAt is Binding.At of the install when the component was last made. With another
+	// binding the component may have no state.
+	BoundAt time.Time `json:"bound_at,omitzero"`
+
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
 	Lost       fairlead.JobID        `json:"lost,omitempty"` // a lost apply or destroy; empty after a later apply or destroy completes
 	// Restored is the time of a restore of the table, after which no plan or apply of the

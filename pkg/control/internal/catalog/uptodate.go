@@ -17,13 +17,15 @@ import (
 // does not know the customer's secrets, so a component that has some is never up to date.
 func UpToDate(tx *kernel.Tx, inst store.Install, version fairlead.VersionID, component string, vars map[string]appspec.Resolved) (k store.Stored[store.Component], ok bool, err error) {
 	d, err := kernel.Cached(tx, "deployed "+string(inst.ID), func() (*deployed, error) { return deployedOf(tx, inst) })
-	if err != nil || d.moved {
+	if err != nil || d.moved || inst.Bound == nil {
 		return k, false, err
 	}
 	k = d.components[component]
 	head := d.states[component]
 	switch {
 	case k.V.State != store.Present, k.V.Doubtful(), k.V.Base == nil, k.V.Env == nil:
+		return k, false, nil
+	case !k.V.BoundAt.Equal(inst.Bound.At): // a person may have given up the state with the earlier runner
 		return k, false, nil
 	case head.Writes != k.V.Base.StateWrites, head.Lock != nil: // a person has pushed a state, or a job has not ended
 		return k, false, nil

@@ -389,6 +389,9 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 	if err := catalog.KeepEnv(tx, inst, &k.V); err != nil {
 		return err
 	}
+	if k.V.BoundAt = (time.Time{}); inst.Bound != nil {
+		k.V.BoundAt = inst.Bound.At
+	}
 	ofVersion(k, v)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/commandline"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/diagnosis/diagnosistest"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // page renders situations as text, with actions as commands of the CLI.
@@ -57,6 +58,23 @@ func TestSituationsEqualTheGoldenFile(t *testing.T) {
 		if i >= len(got) || i >= len(wanted) || got[i] != wanted[i] {
 			t.Fatalf("the text is\n%s\nwant\n%s", strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""), strings.Join(wanted[min(i, len(wanted)):min(i+1, len(wanted))], ""))
 		}
+	}
+}
+
+// A plugin reports these reasons also after its first change.
+func TestAdviceAfterAChangeDoesNotDenyIt(t *testing.T) {
+	wanted := map[string]bool{}
+	for _, reason := range fairlead.ReasonsAfterChange() {
+		wanted["failed: "+string(reason)] = true
+	}
+	for _, c := range diagnosistest.Cases() {
+		if wanted[c.Name] && strings.Contains(page(c.Situations), "Nothing was changed") {
+			t.Errorf("%s denies that something was changed:\n%s", c.Name, page(c.Situations))
+		}
+		delete(wanted, c.Name)
+	}
+	if len(wanted) > 0 {
+		t.Errorf("there are no cases %v", wanted)
 	}
 }
 

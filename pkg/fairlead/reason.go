@@ -121,6 +121,15 @@ func ClusterReasons() []Reason {
 	}
 }
 
+// ReasonsAfterChange lists the reasons of ClusterReasons that a plugin can report after its first change. Their advice does not
+// state that nothing was changed.
+func ReasonsAfterChange() []Reason {
+	return []Reason{
+		ReasonClusterUnreachable, ReasonClusterForbidden, ReasonAdmissionRefused, ReasonObjectRefused, ReasonNotReady, ReasonDeletionStuck,
+		ReasonKindUnknown, ReasonNamespaceMissing, ReasonInventoryUnusable, ReasonHelmFailed, ReasonHookFailed, ReasonHookTimeout,
+	}
+}
+
 // Cause is why the step of a job ended without a report, or why the step never started. It contains
 // only what an executor can determine.
 type Cause string

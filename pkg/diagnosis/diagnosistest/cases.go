@@ -118,7 +118,15 @@ func failedCases() []Case {
 			func(d *diagnosis.Deployment) { d.Kind, d.Since = deployment.Teardown, "dep_2" })},
 		{"failed while others continue", dep(plan, []job.Job{aJob("job_p", job.OpPlan, failed(fairlead.ReasonToolFailed, "no"))}, func(d *diagnosis.Deployment) { d.State = deployment.Running })},
 	}
-	for _, reason := range []fairlead.Reason{fairlead.ReasonToolFailed, fairlead.ReasonPluginProtocol, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest, fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere, fairlead.ReasonWorkspaceHeld, fairlead.ReasonSecretUnavailable, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing, fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered, fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, fairlead.ReasonClusterUnreachable, fairlead.ReasonAdmissionRefused, fairlead.ReasonObjectOwned, fairlead.ReasonManifestInvalid, fairlead.ReasonNotReady, "unknown-reason"} {
+	reasons := []fairlead.Reason{
+		fairlead.ReasonToolFailed, fairlead.ReasonPluginProtocol, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest,
+		fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere,
+		fairlead.ReasonWorkspaceHeld, fairlead.ReasonSecretUnavailable, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing,
+		fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered,
+		fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, fairlead.ReasonObjectOwned,
+		fairlead.ReasonManifestInvalid, "unknown-reason",
+	}
+	for _, reason := range append(reasons, fairlead.ReasonsAfterChange()...) {
 		all = append(all, Case{"failed: " + string(reason), dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "access denied."))})})
 	}
 	return all

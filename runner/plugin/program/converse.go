@@ -198,7 +198,7 @@ func (c *conversation) failure(kind component.Type, f pluginprotocol.Failed) err
 		return plugin.Errorf(f.Reason, "%s", message)
 	case fairlead.ReasonCanceled: // the step did not ask for it
 	default:
-		if !c.mutated && slices.Contains(pluginprotocol.Reasons(), f.Reason) {
+		if slices.Contains(fairlead.ReasonsAfterChange(), f.Reason) || !c.mutated && slices.Contains(pluginprotocol.Reasons(), f.Reason) {
 			c.full = f.Reason == fairlead.ReasonDiskFull
 			return plugin.Errorf(f.Reason, "%s", message)
 		}

@@ -305,6 +305,7 @@ func TestEveryViolationHasItsReason(t *testing.T) {
 		"a crash after finished":             {"apply", mutating + finished + "; kill -9 $$", fairlead.ReasonToolKilled, true},
 		"a failure before mutating":          {"apply", `echo '{"event":"failed","reason":"plan-stale","message":"revision 4"}'; exit 1`, fairlead.ReasonPlanStale, false},
 		"a failure after mutating":           {"apply", mutating + `echo '{"event":"failed","reason":"plan-stale","message":"revision 4"}'; exit 1`, fairlead.ReasonToolFailed, true},
+		"objects that are not ready, after mutating": {"apply", mutating + `echo '{"event":"failed","reason":"not-ready","message":"web"}'; exit 1`, fairlead.ReasonNotReady, true},
 		"an unknown reason":                  {"apply", `echo '{"event":"failed","reason":"too-hot","message":"no"}'; exit 1`, fairlead.ReasonToolFailed, false},
 		"canceled by itself":                 {"plan", `echo '{"event":"failed","reason":"canceled","message":"no"}'; exit 1`, fairlead.ReasonToolFailed, false},
 		"a full disk":                        {"apply", `echo '{"event":"failed","reason":"disk-full","message":"no"}'; exit 1`, fairlead.ReasonDiskFull, false},

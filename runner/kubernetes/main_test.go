@@ -227,6 +227,9 @@ func TestBadSettingsAndFilesHaveAReason(t *testing.T) {
 	s := newSite(t)
 	sources["sha256:unknown-variable"] = map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: \"${vars.nothing}\"}\n"}
 	sources["sha256:list-in-text"] = map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: \"x${vars.list}\"}\n"}
+	sources["sha256:same"] = map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: example.com}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"${vars.host}\"}\n"}
+	sources["sha256:label"] = map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {port: \"${vars.port}\"}}\n"}
+	sources["sha256:kind"] = map[string]string{"a.yaml": "apiVersion: v1\nkind: \"${vars.host}\"\nmetadata: {name: a}\n"}
 	for name, tt := range map[string]struct {
 		kind   string
 		change func(*plugin.Spec)
@@ -245,7 +248,10 @@ func TestBadSettingsAndFilesHaveAReason(t *testing.T) {
 			s.Artifact.Digest = "sha256:list-in-text"
 			s.Vars["list"] = events.SpecVar{Value: json.RawMessage("[1]")}
 		}, fairlead.ReasonManifestInvalid, "a part of a text"},
-		"a folder that is no chart": {component.Helm, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:list-in-text" }, fairlead.ReasonChartInvalid, "Chart.yaml"},
+		"a variable makes two objects one":  {component.Manifest, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:same" }, fairlead.ReasonManifestInvalid, "a.yaml:5"},
+		"a variable makes a label a number": {component.Manifest, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:label" }, fairlead.ReasonManifestInvalid, "not a text"},
+		"a variable is a kind":              {component.Manifest, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:kind" }, fairlead.ReasonManifestInvalid, "apiVersion and kind"},
+		"a folder that is no chart":         {component.Helm, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:list-in-text" }, fairlead.ReasonChartInvalid, "Chart.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sp := s.spec(tt.kind, "plan")

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -20,11 +23,16 @@ var variable = regexp.MustCompile(`\$?\$\{vars\.([A-Za-z_][A-Za-z0-9_-]*)\}`)
 
 // Substitute replaces ${vars.NAME} in the texts of the objects by the component's variables, after the files are parsed. So a
 // value cannot add a field to an object. A text that is one variable gets the variable's type; a list or map as a part of a text
-// is refused. Names of fields are not substituted. The values of a Secret are substituted as the texts that they encode. The numbers of vars are int64 or float64. Every error is a *plugin.Error that
-// names the file and the line of the object.
+// is refused. Names of fields, apiVersion and kind are not substituted. The values of a Secret are substituted as the texts that
+// they encode. The objects are checked again with their values. The numbers of vars are int64 or float64. Every error is a
+// *plugin.Error that names the file and the line of the object.
 func Substitute(objects []Object, vars map[string]any) error {
-	for _, o := range objects {
+	for i, o := range objects {
+		version, kind := o.GetAPIVersion(), o.GetKind()
 		object, err := substitute(o.Object, vars)
+		if err == nil && (variable.MatchString(version) || variable.MatchString(kind)) {
+			err = errors.New("apiVersion and kind cannot be variables")
+		}
 		if err == nil && isSecret(o.Unstructured) {
 			err = substituteSecret(o.Object, vars)
 		}
@@ -32,8 +40,11 @@ func Substitute(objects []Object, vars map[string]any) error {
 			return &plugin.Error{Reason: fairlead.ReasonManifestInvalid, Err: err, Message: fmt.Sprintf("%s: %s: %v", o.place(), kindAndName(o), err)}
 		}
 		o.Object, _ = object.(map[string]any)
+		if objects[i], err = check(o); err != nil {
+			return err
+		}
 	}
-	return nil
+	return refuseRepeated(objects)
 }
 
 // substituteSecret substitutes the values of a Secret, which Parse has encoded.
@@ -80,10 +91,12 @@ func substitute(v any, vars map[string]any) (_ any, err error) {
 	return v, nil
 }
 
+// expand returns the text with its variables, or a copy of the variable that the text is.
 func expand(text string, vars map[string]any) (any, error) {
 	found := variable.FindAllStringSubmatchIndex(text, -1)
 	if len(found) == 1 && found[0][0] == 0 && found[0][1] == len(text) && !strings.HasPrefix(text, "$$") {
-		return lookUp(text[found[0][2]:found[0][3]], vars)
+		v, err := lookUp(text[found[0][2]:found[0][3]], vars)
+		return runtime.DeepCopyJSONValue(v), err
 	}
 	var b strings.Builder
 	end := 0

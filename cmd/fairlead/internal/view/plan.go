@@ -57,7 +57,7 @@ func (pl Plan) Lines(style Style) []string {
 // maxAttributes is the maximum number of attributes that the CLI names for one resource.
 const maxAttributes = 6
 
-// notes returns the attributes that differ, and what else a person must know about a change, or "".
+// notes returns the attributes that differ, the reason, and what else a person must know about a change, or "".
 func notes(c changeset.Change) string {
 	names := make([]string, 0, len(c.Changed))
 	for _, pointer := range c.Changed {
@@ -73,6 +73,9 @@ func notes(c changeset.Change) string {
 		names = append([]string{"was " + c.Previous}, names...)
 	case c.Unverified:
 		names = append(names, "unverified")
+	}
+	if c.Reason != "" {
+		names = append(names, strings.ReplaceAll(c.Reason, "_", " ")) // tools have identifiers, such as replace_because_tainted
 	}
 	if len(names) == 0 {
 		return ""

@@ -130,6 +130,20 @@ func TestServerTextCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
+// A person approves a change for its reason: a hook that may have run, an object that another manager owns.
+func TestPlanShowsWhyAnObjectChanges(t *testing.T) {
+	got := human(t, view.Job{ID: "job_1", State: "succeeded", Operation: "plan", Plan: &wire.Plan{Changes: wire.Changes{Change: 1, Run: 1}, ChangeSet: &changeset.Set{Changes: []changeset.Change{
+		{Address: "ConfigMap/acme/web", Action: changeset.Update, Changed: []string{"/data/a~1b"}, Reason: "takes over .data"},
+		{Address: "aws_vpc.main", Action: changeset.Replace, Order: changeset.DeleteFirst, Reason: "replace_because_tainted"},
+		{Address: "hook pre-upgrade", Action: changeset.Run, Unverified: true},
+		{Address: "a.b", Action: changeset.Move, Previous: "a.a"}}}}})
+	for _, want := range []string{`~ ConfigMap/acme/web (data["a/b"], takes over .data)`, "-/+ aws_vpc.main (replace because tainted)", "run hook pre-upgrade (unverified)", "move a.b (was a.a)"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
 func TestSituationShowsFactsThenNextSteps(t *testing.T) {
 	got := human(t, view.Deployment{ID: "dep_1", State: "awaiting-approval", Situations: []wire.Situation{
 		{Kind: "lost", Component: "web", What: "The apply job_a was lost.", Known: []string{"No state was saved."},

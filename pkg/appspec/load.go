@@ -194,6 +194,11 @@ func checkFolder(fsys fs.FS, source, typ string) (m *module, message, hint strin
 		return nil, fmt.Sprintf("holds no executable file %q", t.Executable),
 			fmt.Sprintf("A component of type %s is a folder with that file at its top; `chmod +x` makes it executable.", typ), nil
 	}
+	if t.File != "" {
+		if file, err := fs.Stat(fsys, path.Join(real, t.File)); err != nil || !file.Mode().IsRegular() {
+			return nil, fmt.Sprintf("holds no file %q", t.File), fmt.Sprintf("A component of type %s is a folder with that file at its top.", typ), nil
+		}
+	}
 	if known && !t.Module {
 		return nil, "", "", nil
 	}

@@ -78,6 +78,19 @@ func TestFolderIsLoaded(t *testing.T) {
 	}
 }
 
+// Without the file, each plan of the component would fail at the customer.
+func TestChartNeedsItsFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"app.yaml": "fairlead: v1\nname: a\ncomponents:\n  bad: {type: helm, source: ./bad}\n  good: {type: helm, source: ./good}\n  folder: {type: helm, source: ./folder}\n",
+		"bad/values.yaml": "", "good/Chart.yaml": "name: good\n", "folder/Chart.yaml/x": ""})
+	for name, fsys := range both(t, dir) {
+		_, problems := appspec.Load(fsys)
+		if len(problems) != 2 || problems[0].Code != "missing-source" || problems[0].Line != 4 || !strings.Contains(problems[0].Message, `holds no file "Chart.yaml"`) || problems[1].Line != 6 {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+}
+
 func TestInvalidSourcesAreReported(t *testing.T) {
 	outside := t.TempDir()
 	write(t, outside, map[string]string{"main.tf": ""})

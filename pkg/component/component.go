@@ -38,6 +38,9 @@ type Type struct {
 	// Executable is the file at the top of the source that the runner starts; "": none.
 	Executable string
 
+	// File is a file that the source must have at its top; "": none besides Executable.
+	File string
+
 	// Protocol reports whether the plugin is a program that speaks pkg/pluginprotocol: the
 	// file Executable of the source, or the program Program of the runner. Its plans are
 	// saved in the storage of states.
@@ -191,6 +194,7 @@ var types = []Type{
 	},
 	{
 		Name: Helm, Doc: "helm is the folder of a Helm chart.",
+		File:     "Chart.yaml",
 		Protocol: true,
 		Program:  "kubernetes",
 		Options: []Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,

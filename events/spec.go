@@ -47,6 +47,8 @@ type JobSpec struct {
 	Options     map[string]SpecVar    `json:"options,omitempty"`  // settings of the component's type; never sensitive
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
+	Build       *Build                `json:"build,omitempty"`    // what a build makes
+	Push        string                `json:"push,omitempty"`     // for a build: the repository to which it pushes
 	Move        []MovedState          `json:"move,omitempty"`     // states to copy to another storage
 	Applied     *Inputs               `json:"applied,omitempty"`  // for a type with a blind plan: the inputs of the last apply; nil: the component is absent, or its last apply did not succeed
 	Env         map[string]string     `json:"env,omitempty"`      // the tool's environment variables; never secret
@@ -92,6 +94,23 @@ func (s Seconds) Duration() time.Duration { return time.Duration(s) * time.Secon
 type ArtifactRef struct {
 	Repository string `json:"repository"`
 	Digest     string `json:"digest"` // sha256:…
+}
+
+// Build is what a build makes: the artifact of a component whose source is in a git repository.
+type Build struct {
+	App       string   `json:"app"`
+	Component string   `json:"component"`
+	Type      string   `json:"type"`   // the component's, a type of package component
+	Source    string   `json:"source"` // folder of the component in the repository; "." is its top
+	Git       GitRef   `json:"git"`
+	Vars      []string `json:"vars,omitempty"` // names of the variables that the app gives to the component, without values
+}
+
+// GitRef is a commit, tag or branch of a git repository.
+type GitRef struct {
+	URL    string `json:"url"`
+	Ref    string `json:"ref"`
+	Secret string `json:"secret,omitempty"` // name of the runner's secret with the password; "": none
 }
 
 // VersionRef is an app version with all data from which its identifier is computed.

@@ -74,13 +74,37 @@ func (s *server) appRoutes(c *control.Control) {
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
-		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName})},
+		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeBuildMissing, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName})},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
-			v, err := c.PublishVersion(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts)
+			builds := map[string]fairlead.JobID{}
+			for component, id := range in.Body.Builds {
+				builds[component] = fairlead.JobID(id)
+			}
+			v, err := c.Publish(ctx, callerOf(ctx).org, in.App, control.NewVersion{Config: in.Body.Config, Artifacts: in.Body.Artifacts, Builds: builds})
 			if err != nil {
 				return nil, err
 			}
 			return answer(renderVersion(v), nil)
+		})
+	type build struct {
+		AppPath
+		OnceInput
+		Body wire.BuildAppRequest
+	}
+	register(s, op{Route: wire.BuildApp, auth: apiToken, tag: "Apps", summary: "Build the components whose source is not in the app's folder", status: http.StatusCreated,
+		problems: slices.Concat(creator, storesMuch, ofAVersion, codes{fairlead.CodeAppNameMismatch, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeNoBuildRunner, fairlead.CodeRegistryUnavailable})},
+		func(ctx context.Context, in *build) (*body[wire.AppBuilds], error) {
+			builds, err := c.BuildApp(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.IdempotencyKey)
+			out := wire.AppBuilds{Builds: []wire.ComponentBuild{}}
+			for _, b := range builds {
+				w := wire.ComponentBuild{Component: b.Component, Artifact: b.Earlier.Artifact, Commit: b.Earlier.Commit}
+				if b.Job != nil {
+					j := renderJob(*b.Job)
+					w.Job = &j
+				}
+				out.Builds = append(out.Builds, w)
+			}
+			return answer(out, err)
 		})
 	type open struct {
 		AppPath

@@ -47,8 +47,15 @@ func (s *server) mayUse(r *http.Request, token string) error {
 		return s.mayPull(r.Context(), r, token)
 	}
 	by, err := s.user(r.Context(), token)
-	if err != nil || asksForRegistry(r) || isBelow(r, control.Repositories(by.Org)) {
+	if err != nil || asksForRegistry(r) {
 		return err
+	}
+	if isBelow(r, control.Repositories(by.Org)) {
+		if !reads(r) && control.InBuilt(strings.TrimPrefix(r.URL.Path, "/v2/")) {
+			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "only a build may push the artifact of a component that is built",
+				Hint: "{app.publish} queues the build."}
+		}
+		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "the artifacts there belong to another org",
 		Hint: "{app.publish} pushes to the repositories of your org."}
@@ -64,19 +71,21 @@ func isBelow(r *http.Request, repositories string) bool {
 	return strings.HasPrefix(r.URL.Path, "/v2/"+repositories) && path.Clean(r.URL.Path) == strings.TrimSuffix(r.URL.Path, "/")
 }
 
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
 // mayPull returns an error if a step may not make this request to the registry. A
-// step may check that the registry answers, and read the repository of its job.
+// step may check that the registry answers, and read the repository of its job. The step
+// of a build may also write to it.
 func (s *server) mayPull(ctx context.Context, r *http.Request, token string) error {
 	h, err := s.Control.AuthenticateJob(token, "", identity.Lease)
 	if err != nil {
 		return err
 	}
-	repository, err := s.Control.PullRepository(ctx, h)
+	repository, push, err := s.Control.JobRepository(ctx, h)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 		return err
 	}
-	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if err == nil && reads && (asksForRegistry(r) || isBelow(r, repository+"/")) {
+	if err == nil && (reads(r) || push) && (asksForRegistry(r) || isBelow(r, repository+"/")) {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,

@@ -38,8 +38,12 @@ func renderVersion(v control.Version) wire.AppVersion {
 		out.Inputs = append(out.Inputs, w)
 	}
 	for _, c := range v.Spec.Components {
-		out.Components = append(out.Components, wire.AppComponent{Name: c.Name, Type: c.Type,
-			DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name]})
+		w := wire.AppComponent{Name: c.Name, Type: c.Type, DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name]}
+		if c.Git != nil {
+			by := v.Builds[c.Name]
+			w.Git = &wire.GitSource{URL: c.Git.URL, Ref: c.Git.Ref, Commit: by.Commit, BuildJob: string(by.Job)}
+		}
+		out.Components = append(out.Components, w)
 	}
 	return out
 }
@@ -195,6 +199,9 @@ func renderJob(j control.Job) wire.Job {
 		ClaimedAt: moment(j.Claimed), StartedAt: moment(j.Started), FinishedAt: moment(j.Finished), CanceledBy: renderActor(j.StopBy)}
 	if j.Plan != nil {
 		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes)}
+	}
+	if b := j.Build; b != nil {
+		out.Build = &wire.JobBuild{App: b.App, Component: b.Component, URL: b.Git.URL, Ref: b.Git.Ref, Commit: b.Commit, Artifact: b.Artifact}
 	}
 	for _, d := range j.Deaths {
 		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: string(d.Reason), Message: d.Message, ExitCode: d.ExitCode, DiskFull: d.DiskFull,

@@ -453,6 +453,7 @@ func readReport(in wire.FinishRequest) control.Report {
 			rep.ChangeSet, _ = json.Marshal(in.Plan.ChangeSet) // it has just been decoded from JSON
 		}
 	}
+	rep.Built = (*control.Built)(in.Built)
 	rep.Outputs = make(map[string]control.Output, len(in.Outputs))
 	for name, o := range in.Outputs {
 		rep.Outputs[name] = control.Output{Value: o.Value, Sensitive: o.Sensitive}

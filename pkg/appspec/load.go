@@ -33,6 +33,9 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	modules := map[string]module{}
 	valid := len(r.Problems) == 0
 	for _, c := range r.app.Components {
+		if c.Built() {
+			continue // the build checks its files
+		}
 		at := r.Node("components." + c.Name + ".source")
 		written, _ := at.Value.(string)
 		source, wrong, _ := cleanSource(written)
@@ -69,6 +72,9 @@ type Check func(Component, Source) error
 
 func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
 	for _, c := range app.Components {
+		if c.Built() {
+			continue
+		}
 		s, err := SourceOf(fsys, c)
 		for _, check := range checks {
 			if err == nil {

@@ -62,6 +62,7 @@ type (
 	Install        = catalog.Install
 	InstallChange  = catalog.InstallChange
 	NewInstall     = catalog.NewInstall
+	NewVersion     = catalog.NewVersion
 	Output         = catalog.Output
 	Variable       = catalog.Variable
 	VariableScope  = catalog.VariableScope
@@ -74,6 +75,8 @@ type (
 
 	AheadRequest     = execution.AheadRequest
 	Attempt          = execution.Attempt
+	Build            = execution.Build
+	Built            = execution.Built
 	Adopted          = execution.Adopted
 	Claim            = execution.Claim
 	ClaimOption      = execution.ClaimOption
@@ -153,6 +156,10 @@ func Repository(org fairlead.OrgID, app, component string) string {
 // RepositoryOrg returns the part of a repository's name that identifies its org, in the
 // control plane's own registry. It returns "" for a name that Repository does not return.
 func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repository) }
+
+// InBuilt reports whether a clean path, which begins with the name of a repository in the
+// control plane's own registry, is in a repository to which only builds push.
+func InBuilt(path string) bool { return catalog.InBuilt(path) }
 
 // StatePath returns the path under which the runner API serves the Terraform state of a
 // component.

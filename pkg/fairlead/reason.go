@@ -58,14 +58,16 @@ const (
 
 // Reasons of plugins.
 const (
-	ReasonToolMissing    Reason = "tool-missing"    // the tool is not on this machine
-	ReasonToolFailed     Reason = "tool-failed"     // the tool ran and failed
-	ReasonToolKilled     Reason = "tool-killed"     // a signal that the runner did not send ended the tool
-	ReasonPluginProtocol Reason = "plugin-protocol" // a plugin's program does not keep the protocol of plugins
-	ReasonDiskFull       Reason = "disk-full"       // the runner's disk has no space for the state; nothing was changed
-	ReasonEnvInvalid     Reason = "env-invalid"     // the spec sets a variable that it must not set
-	ReasonSpecInvalid    Reason = "spec-invalid"    // the spec lacks something that the operation needs
-	ReasonInitFailed     Reason = "init-failed"     // the tool could not get providers, modules or the backend
+	ReasonToolMissing       Reason = "tool-missing"       // the tool is not on this machine
+	ReasonToolFailed        Reason = "tool-failed"        // the tool ran and failed
+	ReasonToolKilled        Reason = "tool-killed"        // a signal that the runner did not send ended the tool
+	ReasonPluginProtocol    Reason = "plugin-protocol"    // a plugin's program does not keep the protocol of plugins
+	ReasonDiskFull          Reason = "disk-full"          // the runner's disk has no space for the state; nothing was changed
+	ReasonEnvInvalid        Reason = "env-invalid"        // the spec sets a variable that it must not set
+	ReasonSpecInvalid       Reason = "spec-invalid"       // the spec lacks something that the operation needs
+	ReasonSourceUnavailable Reason = "source-unavailable" // the repository of a component's source does not return the commit
+	ReasonSourceInvalid     Reason = "source-invalid"     // a component's source is not what its type needs
+	ReasonInitFailed        Reason = "init-failed"        // the tool could not get providers, modules or the backend
 
 	ReasonPlanStale     Reason = "plan-stale"     // the state has changed since the plan was made
 	ReasonPlanDigest    Reason = "plan-digest"    // the saved plan is not the plan that was approved

@@ -65,6 +65,10 @@ const (
 	OpCheck       Operation = "check"        // do nothing; its success shows that the runner can run jobs
 	OpAgentLog    Operation = "agent-log"    // send the recent log of the runner's agent
 
+	// OpBuild makes the artifact of a component. The same sources have the same
+	// artifact, so it can be repeated.
+	OpBuild Operation = "build"
+
 	// OpMigrateState copies the states of an install to another storage. It does
 	// not change the states or the customer's account. It skips states that are
 	// copied already, so it can be repeated like a plan.
@@ -73,7 +77,7 @@ const (
 
 // Operations returns all operations.
 func Operations() []Operation {
-	return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck, OpAgentLog, OpMigrateState}
+	return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck, OpAgentLog, OpBuild, OpMigrateState}
 }
 
 // Mutates reports whether the operation changes the customer's account. An
@@ -81,7 +85,7 @@ func Operations() []Operation {
 func (o Operation) Mutates() bool { return o == OpApply || o == OpDestroy }
 
 // OfRunner reports whether the operation concerns a runner and not an install.
-func (o Operation) OfRunner() bool { return o == OpCheck || o == OpAgentLog }
+func (o Operation) OfRunner() bool { return o == OpCheck || o == OpAgentLog || o == OpBuild }
 
 // Plans reports whether the operation saves a plan.
 func (o Operation) Plans() bool { return o == OpPlan || o == OpPlanDestroy }
@@ -226,7 +230,7 @@ func (j Job) Timeout() time.Duration {
 // a hanging tool is noticed at most one renewal late.
 func (j Job) NoOutputFor(d time.Duration) (Event, bool) {
 	limit := j.Terms.OrDefault().NoOutput
-	if j.State != Running || j.Operation.OfRunner() || d < limit {
+	if j.State != Running || j.Operation.OfRunner() && j.Operation != OpBuild || d < limit {
 		return Event{}, false
 	}
 	return Event{Kind: TimeOut, Reason: fairlead.ReasonNoOutput, Message: fmt.Sprintf("its tool wrote no output for %s and may hang", limit)}, true
@@ -237,7 +241,7 @@ func (o Operation) Timeout() time.Duration {
 	switch {
 	case o.Mutates():
 		return 2 * time.Hour
-	case o.OfRunner():
+	case o == OpCheck || o == OpAgentLog:
 		return time.Minute
 	}
 	return 30 * time.Minute

@@ -335,7 +335,8 @@ func (s *Server) firstStart(ctx context.Context) error {
 		return err
 	}
 	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,
-		Description: "Runs jobs on this machine.", Storage: s.opts.Storage})
+		File: control.RunnerFile{Set: []string{"runner_configuration.type=local", "runner_configuration.builds=true",
+			"state_storage_configuration.type=" + s.opts.Storage, "description=Runs jobs on this machine."}}})
 }
 
 // adminToken registers the token in the admin's file. It creates a new token if there is

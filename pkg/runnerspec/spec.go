@@ -58,6 +58,9 @@ func (s *Spec) JobEndpoint() string { return s.Runner.job().Endpoint }
 // can hold.
 func (s *Spec) Concurrency() int { return s.Runner.common().Concurrency }
 
+// Builds reports whether the runner builds components of the org's apps.
+func (s *Spec) Builds() bool { return s.Runner.common().Builds }
+
 // Release returns the version for the runner's agents, or the update channel that sets it. Both are "" if any version
 // is allowed.
 func (s *Spec) Release() (version, channel string) {

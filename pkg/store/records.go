@@ -31,7 +31,22 @@ type Version struct {
 	App       string             `json:"app"`
 	Config    json.RawMessage    `json:"config"`    // canonical JSON, see package appspec
 	Artifacts map[string]string  `json:"artifacts"` // digests by component
-	Created   time.Time          `json:"created"`
+	// Builds are the builds that made the artifacts, by component.
+	Builds  map[string]BuiltBy `json:"builds,omitempty"`
+	Created time.Time          `json:"created"`
+}
+
+// BuiltBy is the build that made an artifact.
+type BuiltBy struct {
+	Job    fairlead.JobID `json:"job"`
+	Commit string         `json:"commit"` // the commit of the source: hexadecimal digits
+}
+
+// Build is what a build job makes, and its result.
+type Build struct {
+	events.Build
+	Artifact string `json:"artifact,omitempty"` // digest of the result; "": the job has not succeeded
+	Commit   string `json:"commit,omitempty"`   // as in BuiltBy
 }
 
 // Install is one app in one customer's account. Its record is also the lock that
@@ -175,6 +190,7 @@ type Job struct {
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
 	Plan        *Plan              `json:"plan,omitempty"`        // the report of a plan job
+	Build       *Build             `json:"build,omitempty"`       // of a build
 	DueAt       time.Time          `json:"due_at,omitzero"`       // time of its key in the Due index
 	Stuck       *Stuck             `json:"stuck,omitempty"`       // the last time that the job was stuck; nil: it was never stuck
 	OpenLogs    []OpenLog          `json:"open_logs,omitempty"`   // of attempts that ended without a report; the sweep must end them
@@ -301,6 +317,8 @@ type Runner struct {
 	Sealed []byte          `json:"sealed,omitempty"`
 	// Direct reports whether an agent beside the control plane serves the runner.
 	Direct bool `json:"direct,omitempty"`
+	// Builds reports whether the runner builds components of the org's apps.
+	Builds bool `json:"builds,omitempty"`
 	// Revision changes each time the configuration is set, even if the configuration
 	// stays equal. If Revision is empty, agents do not receive the configuration.
 	Revision string `json:"revision,omitempty"`

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 )
@@ -44,6 +45,8 @@ type Env struct {
 	// Fetch unpacks an artifact from the control plane's registry into dst and verifies its digest. It returns the
 	// component's folder in dst as a valid path: "." unless the artifact also has folders that the component shares.
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)
+	// Push stores an artifact in a repository of the control plane's registry and returns its digest. nil: the job may not push.
+	Push func(ctx context.Context, repository string, a *artifact.Artifact) (digest string, err error)
 	// Confine runs the function f, which starts tools, and confines f and the tools. They can access only the files in the
 	// parameter own and the files that every tool on this machine may access. nil: tools can access the same files as the
 	// step.
@@ -54,6 +57,7 @@ type Env struct {
 // resources.
 type Result struct {
 	Plan     *wire.Plan                 // only of a plan operation
+	Built    *wire.Built                // only of a build
 	Outputs  map[string]wire.FullOutput // all outputs in the state; nil if unknown
 	Mutated  bool                       // the tool began to change resources
 	ExitCode *int                       // of the tool; nil: no tool has exited without a signal

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/artifact/fetch"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -30,26 +31,12 @@ func (a *execution) fetcher(c *client.Client, token string, hide func(string)) f
 	return func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (string, error) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
-		host := a.in.Registry
-		for _, scheme := range []string{"https://", "http://"} {
-			host = strings.TrimPrefix(host, scheme)
-		}
-		host = strings.TrimSuffix(host, "/")
+		host := a.registryHost()
 		name := host + "/" + strings.TrimPrefix(ref.Repository, host+"/") + "@" + ref.Digest
 		folder, err := fetch.Puller{
-			Login: func(ctx context.Context) (fetch.Login, error) {
-				if u, err := url.Parse(a.in.URL); err == nil && u.Host == host {
-					return fetch.Login{Token: token}, nil
-				}
-				l, err := c.PullLogin(ctx, string(a.in.Job))
-				if client.HasCode(err, fairlead.CodeNoPullLogin) { // the control plane's own registry under another name
-					return fetch.Login{Token: token}, nil
-				}
-				hide(l.Password)
-				return fetch.Login{Username: l.Username, Password: l.Password}, err
-			},
+			Login: func(ctx context.Context) (fetch.Login, error) { return a.registryLogin(ctx, c, token, hide) },
 			// If the customer allows a control plane without TLS, the token was already sent in clear.
-			PlainHTTP: a.in.PlainHTTP && strings.HasPrefix(a.in.URL, "http://"),
+			PlainHTTP: a.plainRegistry(),
 			TLS:       strings.HasPrefix(a.in.URL, "https://"),
 			Transport: a.Transport,
 			Cache:     &fetch.Cache{Dir: filepath.Join(a.in.Data, artifactsFolder)},
@@ -71,5 +58,59 @@ func (a *execution) fetcher(c *client.Client, token string, hide func(string)) f
 			reason = fairlead.ReasonArtifactInvalid
 		}
 		return "", &plugin.Error{Reason: reason, Message: "the component's source cannot be fetched: " + why, Err: err}
+	}
+}
+
+// registryHost returns the host of the control plane's registry.
+func (a *execution) registryHost() string {
+	host := a.in.Registry
+	for _, scheme := range []string{"https://", "http://"} {
+		host = strings.TrimPrefix(host, scheme)
+	}
+	return strings.TrimSuffix(host, "/")
+}
+
+// plainRegistry reports whether the registry may be without TLS on another machine.
+func (a *execution) plainRegistry() bool {
+	return a.in.PlainHTTP && strings.HasPrefix(a.in.URL, "http://")
+}
+
+// registryLogin returns the login of the job to the control plane's registry: the lease token, or a login to another
+// registry that the control plane gives for it.
+func (a *execution) registryLogin(ctx context.Context, c *client.Client, token string, hide func(string)) (fetch.Login, error) {
+	if u, err := url.Parse(a.in.URL); err == nil && u.Host == a.registryHost() {
+		return fetch.Login{Token: token}, nil
+	}
+	l, err := c.PullLogin(ctx, string(a.in.Job))
+	if client.HasCode(err, fairlead.CodeNoPullLogin) { // the control plane's own registry under another name
+		return fetch.Login{Token: token}, nil
+	}
+	hide(l.Password)
+	return fetch.Login{Username: l.Username, Password: l.Password}, err
+}
+
+// pusher returns a function that pushes artifacts to the registry that the control plane names.
+func (a *execution) pusher(c *client.Client, token string, hide func(string)) func(context.Context, string, *artifact.Artifact) (string, error) {
+	return func(ctx context.Context, repository string, packed *artifact.Artifact) (string, error) {
+		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		login, err := a.registryLogin(bounded, c, token, hide)
+		if err == nil {
+			var digest string
+			host := a.registryHost()
+			digest, err = artifact.Push(bounded, host+"/"+strings.TrimPrefix(repository, host+"/"), artifact.Access{Token: login.Token, Username: login.Username,
+				Password: login.Password, PlainHTTP: a.plainRegistry(), Transport: a.Transport}, packed)
+			if err == nil {
+				return digest, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("push artifact: %w", ctx.Err())
+		}
+		why := err.Error()
+		if e, ok := errors.AsType[*fairlead.Error](err); ok {
+			why = strings.TrimSpace(e.Message + ". " + e.Hint) // the error's cause is only for logs
+		}
+		return "", &plugin.Error{Reason: fairlead.ReasonArtifactUnavailable, Message: "the artifact cannot be pushed: " + why, Err: err}
 	}
 }

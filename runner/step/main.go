@@ -37,6 +37,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/secretsource"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/build"
 	"github.com/fairlead/fairlead/runner/plugin/check"
 	"github.com/fairlead/fairlead/runner/plugin/program"
 	"github.com/fairlead/fairlead/runner/plugin/script"
@@ -203,6 +204,7 @@ func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
 	registry := plugin.Registry{
 		check.Name:     check.Plugin{},
 		terraform.Name: tf,
+		build.Name:     build.New(build.Config{PassEnv: in.PassEnv, Environ: env}),
 		script.Name:    script.New(script.Config{PassEnv: in.PassEnv, Environ: env}),
 	}
 	for _, t := range component.Types() {

@@ -24,6 +24,9 @@ const secretTimeout = 30 * time.Second
 // to the variables of spec, and returns the environment variables for the tool. The log masks each value before the tool
 // gets it.
 func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secrets *redact.Set) (map[string]string, error) {
+	if spec.Build != nil {
+		return a.giveBuildSecret(ctx, spec.Build.Git.Secret, secrets)
+	}
 	if op := job.Operation(spec.Operation); op.OfRunner() || op == job.OpMigrateState {
 		return map[string]string{}, nil // these start no code of the app
 	}
@@ -71,6 +74,29 @@ func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secre
 	}
 	spec.Vars = vars
 	return env, nil
+}
+
+// giveBuildSecret reads the secret of the build runner with this name, which must not be limited to a component. It
+// returns an environment with the secret, which the plugin does not give to a tool. If name is "", the build needs none.
+func (a *execution) giveBuildSecret(ctx context.Context, name string, secrets *redact.Set) (map[string]string, error) {
+	if name == "" {
+		return map[string]string{}, nil
+	}
+	given, err := runnerspec.SecretsOf(a.in.Secrets, "")
+	if err != nil {
+		return nil, plugin.Errorf(fairlead.ReasonInternal, "the agent's file has an invalid secret: %v", err)
+	}
+	i := slices.IndexFunc(given, func(s runnerspec.JobSecret) bool { return s.Variable == "" && s.Environment == name })
+	if i < 0 {
+		return nil, plugin.Errorf(fairlead.ReasonSecretUnavailable, "the build needs the secret %s, and the build runner gives none, so nothing was started: set %s under secrets in the agent's file", name, name)
+	}
+	value, err := a.readSecret(ctx, given[i].From)
+	if err != nil {
+		return nil, &plugin.Error{Reason: fairlead.ReasonSecretUnavailable, Err: err,
+			Message: fmt.Sprintf("the build runner's secret %s cannot be read from %s, so nothing was started: %v", name, given[i].From.Text, err)}
+	}
+	secrets.Add(value)
+	return map[string]string{name: value}, nil
 }
 
 // missingSecret returns the first secret that the app declares for the component and the customer does not give; "" if

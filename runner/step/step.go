@@ -425,6 +425,9 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	}
 	maps.Copy(given, environOf(role)) // no secret replaces the role's variables
 	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, StateToken: cmp.Or(started.StateToken, started.LeaseToken), Fetch: a.fetcher(c, started.LeaseToken, secrets.Add), Confine: a.Confine}
+	if spec.Push != "" {
+		env.Push = a.pusher(c, started.LeaseToken, secrets.Add)
+	}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
 		var cancel context.CancelFunc
@@ -496,7 +499,7 @@ func (a *execution) await(run context.Context, lost <-chan struct{}, grace time.
 
 // report returns the job's report, with secrets masked in its message. The caller sets Log.
 func (a *execution) report(res plugin.Result, err error, secrets *redact.Set) wire.FinishRequest {
-	f := wire.FinishRequest{Outcome: "succeeded", Plan: res.Plan, Outputs: res.Outputs, ExitCode: res.ExitCode, Mutated: res.Mutated}
+	f := wire.FinishRequest{Outcome: "succeeded", Plan: res.Plan, Built: res.Built, Outputs: res.Outputs, ExitCode: res.ExitCode, Mutated: res.Mutated}
 	if err == nil {
 		return f
 	}

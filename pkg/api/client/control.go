@@ -37,6 +37,11 @@ func (c *Client) GetApp(ctx context.Context, app string) (wire.App, error) {
 	return get[wire.App](ctx, c, call{route: wire.GetApp, path: vars{"app": app}})
 }
 
+// BuildApp requests the builds of an app's components.
+func (c *Client) BuildApp(ctx context.Context, app string, in wire.BuildAppRequest) (wire.AppBuilds, error) {
+	return get[wire.AppBuilds](ctx, c, call{route: wire.BuildApp, path: vars{"app": app}, in: in, key: NewIdempotencyKey()})
+}
+
 // ListVersions lists one page of an app's versions, newest first.
 func (c *Client) ListVersions(ctx context.Context, app string, o ListOptions) (wire.Page[wire.AppVersion], error) {
 	return page[wire.AppVersion](ctx, c, o, call{route: wire.ListVersions, path: vars{"app": app}})

@@ -13,6 +13,7 @@ var (
 	UploadPart          = Route{"upload-part", "PUT", "/v1/parts/{digest}/{part}"}
 	DownloadPart        = Route{"download-part", "GET", "/v1/parts/{digest}/{part}"}
 	PublishVersion      = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
+	BuildApp            = Route{"build-app", "POST", "/v1/apps/{app}/builds"}
 	ListVersions        = Route{"list-versions", "GET", "/v1/apps/{app}/versions"}
 	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
 	ListApps            = Route{"list-apps", "GET", "/v1/apps"}
@@ -63,7 +64,37 @@ type Meta struct {
 // same content again returns the existing version.
 type PublishVersionRequest struct {
 	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
-	Artifacts map[string]string `json:"artifacts" keys:"name" form:"digest" doc:"Digest of each component's source artifact, by component"`
+	Artifacts map[string]string `json:"artifacts" keys:"name" form:"digest" doc:"Digest of each component's source artifact, by component; not of components that are built"`
+	Builds    map[string]string `json:"builds,omitempty" keys:"name" doc:"ID of the job that built each built component, by component. A component of an earlier build may be absent"`
+}
+
+// BuildAppRequest requests builds of an app's components.
+type BuildAppRequest struct {
+	Config json.RawMessage `json:"config" doc:"The app's configuration in canonical JSON"`
+}
+
+// AppBuilds are the builds of an app's components. Components that are packed from the
+// app's folder are absent.
+type AppBuilds struct {
+	Builds []ComponentBuild `json:"builds" nullable:"false"`
+}
+
+// ComponentBuild is the build of one component.
+type ComponentBuild struct {
+	Component string `json:"component"`
+	Job       *Job   `json:"job,omitempty" doc:"The job that builds it; absent if an earlier build of the same commit has its artifact"`
+	Artifact  string `json:"artifact,omitempty" doc:"Digest of the artifact of the earlier build"`
+	Commit    string `json:"commit,omitempty" doc:"Commit of the earlier build"`
+}
+
+// JobBuild is what a build job makes.
+type JobBuild struct {
+	App       string `json:"app"`
+	Component string `json:"component"`
+	URL       string `json:"url" doc:"URL of the git repository"`
+	Ref       string `json:"ref" doc:"Commit, tag or branch that the app names"`
+	Commit    string `json:"commit,omitempty" doc:"Commit that was built"`
+	Artifact  string `json:"artifact,omitempty" doc:"Digest of the artifact that the build made"`
 }
 
 // RegistryAccessRequest requests access to the registry, to push the artifacts
@@ -117,10 +148,19 @@ type AppInput struct {
 
 // AppComponent is a component of an app version.
 type AppComponent struct {
-	Name      string   `json:"name"`
-	Type      string   `json:"type"`
-	DependsOn []string `json:"depends_on" nullable:"false"`
-	Artifact  string   `json:"artifact" doc:"Digest of the source artifact"`
+	Name      string     `json:"name"`
+	Type      string     `json:"type"`
+	DependsOn []string   `json:"depends_on" nullable:"false"`
+	Artifact  string     `json:"artifact" doc:"Digest of the source artifact"`
+	Git       *GitSource `json:"git,omitempty" doc:"The git repository that has the source; absent: the app's folder has it"`
+}
+
+// GitSource is a component's source in a git repository.
+type GitSource struct {
+	URL      string `json:"url"`
+	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names"`
+	Commit   string `json:"commit" doc:"Commit that was built"`
+	BuildJob string `json:"build_job" doc:"Job that built the artifact"`
 }
 
 // CreateInstallRequest creates an install.
@@ -336,7 +376,7 @@ type ApproveRequest struct {
 type Job struct {
 	ID         string          `json:"id"`
 	State      string          `json:"state" enum:"queued,claimed,running,canceling,succeeded,failed,canceled,lost"`
-	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,check,agent-log,migrate-state"`
+	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,check,agent-log,build,migrate-state"`
 	Runner     string          `json:"runner"`
 	Install    string          `json:"install,omitempty"`
 	Deployment string          `json:"deployment,omitempty"`
@@ -349,6 +389,7 @@ type Job struct {
 	Salvaged   *Salvaged       `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
 	DiskFull   bool            `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
 	Plan       *Plan           `json:"plan,omitempty"`
+	Build      *JobBuild       `json:"build,omitempty"`
 	CreatedAt  time.Time       `json:"created_at"`
 	ClaimedAt  *time.Time      `json:"claimed_at,omitempty"`
 	StartedAt  *time.Time      `json:"started_at,omitempty"`

@@ -443,11 +443,18 @@ type FinishRequest struct {
 	Message  string                `json:"message,omitempty"`
 	ExitCode *int                  `json:"exit_code,omitempty" doc:"Exit code of the tool"`
 	Plan     *Plan                 `json:"plan,omitempty"`
+	Built    *Built                `json:"built,omitempty" doc:"Of a build that succeeded"`
 	Outputs  map[string]FullOutput `json:"outputs,omitempty" doc:"All outputs in the state after the job"`
 	Log      LogEnd                `json:"log"`
 	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool has started to change resources"`
 	Salvaged *Salvaged             `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
 	DiskFull bool                  `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`
+}
+
+// Built is the result of a build.
+type Built struct {
+	Artifact string `json:"artifact" form:"digest" doc:"Digest of the artifact that the build pushed"`
+	Commit   string `json:"commit" maxLength:"64" doc:"Commit of the source"`
 }
 
 // FullOutput is an output with its value, sensitive or not.

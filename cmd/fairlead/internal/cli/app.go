@@ -90,7 +90,10 @@ func (c *cli) appApply() *cobra.Command {
 		Long: `Validates the app in DIR and packs the source of each component into an OCI artifact.
 Then pushes the artifacts that are not yet in the control plane's registry, and
 publishes the version. If the folder did not change, the command uploads nothing and
-creates no new version.`,
+creates no new version.
+
+A runner of your org builds the components whose source is in a git repository. The
+command waits for these builds. A commit that a recent version has is not built again.`,
 		Example: `  fairlead app apply examples/hello
   fairlead app apply . --json | jq -r .id`,
 		ValidArgsFunction: directories,
@@ -127,19 +130,29 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 	if err != nil {
 		return view.Published{}, err
 	}
-	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests})
+	builds, err := c.build(ctx, cl, app, config)
+	if err != nil {
+		return view.Published{}, err
+	}
+	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests, Builds: builds})
 	if err != nil {
 		return view.Published{}, err
 	}
 	return view.Published{Version: version, Before: before}, nil
 }
 
-// pushSources packs and pushes the source of each component. It returns the digests by
-// component name.
+// pushSources packs and pushes the source of each component whose source is in the app's
+// folder. It returns the digests by component name.
 func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *appspec.App) (map[string]string, error) {
 	var names []string
+	var local []appspec.Component
 	for _, component := range app.Components {
-		names = append(names, component.Name)
+		if !component.Built() {
+			names, local = append(names, component.Name), append(local, component)
+		}
+	}
+	if len(local) == 0 {
+		return map[string]string{}, nil
 	}
 	open, err := cl.OpenRegistry(ctx, app.Name, names)
 	if err != nil {
@@ -149,10 +162,10 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 	if err != nil {
 		return nil, err
 	}
-	digests := make([]string, len(app.Components))
+	digests := make([]string, len(local))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(pushes)
-	for i, component := range app.Components {
+	for i, component := range local {
 		g.Go(func() error {
 			source, err := appspec.SourceOf(root.FS(), component)
 			if err != nil {
@@ -170,7 +183,7 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 		return nil, err
 	}
 	out := map[string]string{}
-	for i, component := range app.Components {
+	for i, component := range local {
 		out[component.Name] = digests[i]
 	}
 	return out, nil

@@ -86,8 +86,16 @@ func (a App) Human(p *Page) {
 	}
 	p.Gap()
 	table(p, []string{"COMPONENT", "TYPE", "NEEDS", "SOURCE"}, a.Version.Components, func(c wire.AppComponent) []string {
-		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), short(c.Artifact)}
+		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), sourceOf(c)}
 	})
+}
+
+// sourceOf returns the digest of the component's artifact, and the commit from which it was built.
+func sourceOf(c wire.AppComponent) string {
+	if c.Git == nil {
+		return short(c.Artifact)
+	}
+	return fmt.Sprintf("%s, commit %.12s of %s", short(c.Artifact), c.Git.Commit, c.Git.URL)
 }
 
 func inputDefault(in wire.AppInput) string {

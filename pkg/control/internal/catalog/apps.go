@@ -21,13 +21,14 @@ type Version struct {
 	Org       fairlead.OrgID
 	App       string
 	Artifacts map[string]string // digest by component
+	Builds    map[string]store.BuiltBy
 	Created   time.Time
 	Spec      *appspec.App // shared by all readers of the version; do not change it
 	New       bool         // this request created it
 }
 
 func versionView(v store.Version, spec *appspec.App) Version {
-	return Version{ID: v.ID, Org: v.Org, App: v.App, Artifacts: v.Artifacts, Created: v.Created, Spec: spec}
+	return Version{ID: v.ID, Org: v.Org, App: v.App, Artifacts: v.Artifacts, Builds: v.Builds, Created: v.Created, Spec: spec}
 }
 
 // App is an app with its newest version.
@@ -44,20 +45,41 @@ const DigestPattern = `^sha256:[0-9a-f]{64}$`
 
 var digestPattern = regexp.MustCompile(DigestPattern)
 
-// PublishVersion stores an immutable version of the app. The version's identifier is a
+// NewVersion is a version to publish.
+type NewVersion struct {
+	Config    []byte            // canonical JSON, see package appspec
+	Artifacts map[string]string // digests of the artifacts that the caller pushed, by component
+	// Builds are the jobs that built the other components. A built component without a job
+	// has the artifact of an earlier build of the same commit.
+	Builds map[string]fairlead.JobID
+}
+
+// PublishVersion publishes a version of which no component is built.
+func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
+	return cat.Publish(ctx, org, name, NewVersion{Config: config, Artifacts: artifacts})
+}
+
+// Publish stores an immutable version of the app. The version's identifier is a
 // hash of its content. So publishing the same content again creates no second version.
 // It makes the version the newest, and repairs its record if the record was altered.
-func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
-	if err := fairlead.CheckName("app", name); err != nil {
+func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string, in NewVersion) (Version, error) {
+	spec, err := ParseConfig(name, in.Config)
+	if err != nil {
 		return Version{}, err
 	}
-	spec, err := appspec.FromCanonical(config)
+	built, err := buildsOf(cat.Reading(ctx), org, spec, in.Builds)
 	if err != nil {
-		return Version{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidConfig,
-			Message: "the app's configuration is not valid: " + err.Error(), Hint: "Run {app.validate} on its folder."}
+		return Version{}, err
 	}
-	if spec.Name != name {
-		return Version{}, fairlead.Invalid(fairlead.CodeAppNameMismatch, "the configuration is of app %q, not %q", spec.Name, name)
+	artifacts, builtBy := maps.Clone(in.Artifacts), map[string]store.BuiltBy{}
+	if artifacts == nil {
+		artifacts = map[string]string{}
+	}
+	for component, b := range built {
+		if _, ok := in.Artifacts[component]; ok {
+			return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "the artifact of component %s is made by a build and cannot be given", component)
+		}
+		artifacts[component], builtBy[component] = b.Artifact, b.BuiltBy
 	}
 	for _, comp := range spec.Components {
 		if !digestPattern.MatchString(artifacts[comp.Name]) {
@@ -77,7 +99,7 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 	}
 	var out Version
 	err = cat.Transact(ctx, "publish app "+name, func(tx *kernel.Tx) error {
-		made := store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Created: tx.Now}
+		made := store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Builds: builtBy, Created: tx.Now}
 		isNew := false
 		stored, err := cat.Store.Version(ctx, id)
 		switch {

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -34,9 +33,16 @@ func RepositoryOrg(repository string) string {
 	return org
 }
 
+// InBuilt reports whether a clean path, which begins with the name of a repository in the
+// control plane's own registry, is in a repository to which only builds push.
+func InBuilt(path string) bool {
+	parts := strings.Split(path, "/")
+	return len(parts) > 4 && parts[0] == "orgs" && parts[4] == builtFolder
+}
+
 // partsOf splits a name that Repository returned.
 func partsOf(repository string) (org, app, component string, ok bool) {
-	parts := strings.Split(repository, "/")
+	parts := strings.Split(strings.TrimSuffix(repository, "/"+builtFolder), "/")
 	if len(parts) != 4 || parts[0] != "orgs" {
 		return "", "", "", false
 	}
@@ -119,11 +125,10 @@ func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app str
 	if cat.Artifacts == nil {
 		return out, nil
 	}
-	r, err := store.Optional(cat.Store.App(ctx, org, app))
+	id, err := appIDOf(cat.Reading(ctx), org, app)
 	if err != nil {
 		return PushAccess{}, err
 	}
-	id := cmp.Or(r.V.ID, newAppID(org, app))
 	out.Host = cat.Artifacts.Host()
 	for comp := range out.Repositories {
 		out.Repositories[comp] = cat.Artifacts.Repository(id, comp)
@@ -140,24 +145,16 @@ func registryUnavailable(err error) error {
 
 // RepositoryOf returns the repository of a component's artifact in the version.
 func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
+	c, _ := v.Spec.Component(component)
+	name := artifactName(component, c.Built())
 	if tx.Artifacts == nil {
-		return Repository(v.Org, v.App, component), nil
+		return Repository(v.Org, v.App, name), nil
 	}
 	app, err := tx.Store.App(tx.Ctx, v.Org, v.App)
 	if err != nil {
 		return "", err
 	}
-	return tx.Artifacts.Repository(app.V.ID, component), nil
-}
-
-// PullRepository returns the only repository of the control plane's own registry that
-// the job of the lease's holder may pull from.
-func (cat *Catalog) PullRepository(ctx context.Context, h kernel.Holder) (string, error) {
-	j, v, err := versionOf(cat.Reading(ctx), h)
-	if err != nil {
-		return "", err
-	}
-	return Repository(v.Org, v.App, j.Component), nil
+	return tx.Artifacts.Repository(app.V.ID, name), nil
 }
 
 func versionOf(tx *kernel.Tx, h kernel.Holder) (store.Job, Version, error) {

@@ -28,6 +28,9 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 		IssuedAt: now, ExpiresAt: now.Add(terms.StartTimeout + terms.LeaseTTL),
 		Timeout: events.Seconds(max(1, j.Timeout().Seconds())), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
+	if j.Operation == job.OpBuild {
+		return buildSpec(tx, s, j)
+	}
 	if j.Operation.OfRunner() {
 		return tx.Signer.Sign(tx.Ctx, s)
 	}

@@ -142,9 +142,16 @@ type Report struct {
 	Plan      *Plan
 	ChangeSet []byte                    // JSON of changeset.Set; also the summary of an earlier runner
 	Outputs   map[string]catalog.Output // all outputs in the state after the job
+	Built     *Built                    // of a build that succeeded
 	LogSize   int64
 	LogCRC32  uint32
 	Truncated bool
+}
+
+// Built is the result of a build.
+type Built struct {
+	Artifact string // digest
+	Commit   string // of the source, hexadecimal
 }
 
 // FinishJob ends the holder's job and advances its deployment. If the same step repeats
@@ -189,6 +196,11 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 				return err
 			} else {
 				r.V.Plan = (*store.Plan)(rep.Plan)
+			}
+		}
+		if r.V.Operation == job.OpBuild && rep.Outcome == OutcomeSucceeded {
+			if err := recordBuild(&r.V, rep.Built); err != nil {
+				return err
 			}
 		}
 		if r, err = applyJob(tx, r, e); err != nil {

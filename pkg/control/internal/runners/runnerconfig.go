@@ -235,7 +235,7 @@ func configure(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	r.Description, r.Kind = spec.Description, string(spec.Runner.Kind())
 	r.Storage, r.Place = string(spec.Storage.Kind()), spec.Storage.Place(string(r.ID))
 	r.Env, r.Endpoint, r.Timeout = spec.Environment(), spec.JobEndpoint(), spec.JobTimeout()
-	r.Direct = spec.Direct()
+	r.Direct, r.Builds = spec.Direct(), spec.Builds()
 	r.Limit, r.StartTimeout, r.Grace, r.NoOutput = spec.Concurrency(), spec.StartTimeout(), spec.StopGrace(), spec.NoOutput()
 	if err := followRelease(tx, r, spec); err != nil {
 		return err

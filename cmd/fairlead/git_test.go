@@ -1,0 +1,49 @@
+package main
+
+import (
+	"net/http/httptest"
+	"os"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fairlead/fairlead/tools/gitserver"
+)
+
+// repositories serves the git repositories of a folder until the script ends: "repositories FOLDER [PASSWORD]". It sets
+// REPOSITORIES to their URL.
+func repositories(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: repositories FOLDER [PASSWORD]")
+	}
+	h, err := gitserver.Handler(ts.MkAbs(args[0]), strings.Join(args[1:], ""))
+	ts.Check(err)
+	srv := httptest.NewServer(h)
+	ts.Defer(srv.Close)
+	ts.Setenv("REPOSITORIES", srv.URL)
+}
+
+// commit commits all files of a folder, and makes it a repository if it is none: "commit FOLDER TAG...". It sets COMMIT to
+// the commit.
+func commit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: commit FOLDER TAG...")
+	}
+	r, err := gitserver.New(ts.MkAbs(args[0]))
+	ts.Check(err)
+	id, err := r.Commit(nil, args[1:]...)
+	ts.Check(err)
+	ts.Setenv("COMMIT", id)
+}
+
+// replace replaces a text in a file: "replace FILE OLD NEW".
+func replace(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: replace FILE OLD NEW")
+	}
+	content := ts.ReadFile(args[0])
+	if !strings.Contains(content, args[1]) {
+		ts.Fatalf("%s does not contain %q", args[0], args[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(content, args[1], args[2])), 0o600))
+}

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/watch"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+)
+
+// build builds the components whose source is not in the app's folder, and waits for the builds. It returns the jobs by
+// component. A component that an earlier build has built is absent.
+func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, config []byte) (map[string]string, error) {
+	built := false
+	for _, comp := range app.Components {
+		built = built || comp.Built()
+	}
+	if !built {
+		return nil, nil
+	}
+	all, err := cl.BuildApp(ctx, app.Name, wire.BuildAppRequest{Config: config})
+	if err != nil {
+		return nil, err
+	}
+	jobs := map[string]string{}
+	var mu sync.Mutex // guards the output
+	g, ctx := errgroup.WithContext(ctx)
+	for _, b := range all.Builds {
+		if b.Job == nil {
+			continue
+		}
+		jobs[b.Component] = b.Job.ID
+		c.say("Building component %s from %s of %s (job %s on runner %s)", b.Component, b.Job.Build.Ref, b.Job.Build.URL, b.Job.ID, b.Job.Runner)
+		g.Go(func() error {
+			say := func(format string, args ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				c.say(format, args...)
+			}
+			return awaitBuild(ctx, cl, b, watch.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { say("%s", text) }}, say)
+		})
+	}
+	return jobs, g.Wait()
+}
+
+// awaitBuild waits until the build ends. It shows the log of a build that fails.
+func awaitBuild(ctx context.Context, cl *client.Client, b wire.ComponentBuild, o watch.LogOptions, say func(string, ...any)) error {
+	var log strings.Builder
+	if err := watch.Log(ctx, b.Job.ID, o, func(chunk wire.LogChunk) error {
+		log.Write(chunk.Data)
+		return nil
+	}); err != nil {
+		return err
+	}
+	j, err := cl.GetJob(ctx, b.Job.ID)
+	if err != nil {
+		return err
+	}
+	if j.State == "succeeded" {
+		return nil
+	}
+	for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
+		say("%s | %s", b.Component, view.Clean(line))
+	}
+	detail := fmt.Sprintf("the build of component %s %s", b.Component, j.State)
+	if j.Message != "" {
+		detail += ": " + j.Message
+	}
+	return &failure{code: exitFailed, problem: local("build-"+j.State, "Build "+j.State, detail, view.Advice(j.Next))}
+}

@@ -1,0 +1,107 @@
+package appspec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
+)
+
+// Git is a git repository that has a component's source. The component's Source is a folder of the repository.
+type Git struct {
+	URL string `json:"url" must:"there" alias:"repo repository remote address" doc:"The repository: an https URL without a user name."`
+	// Ref is a commit, tag or branch. Only a commit always names the same files.
+	Ref string `json:"ref" must:"there" alias:"commit tag branch revision version" doc:"A commit as 40 hexadecimal digits, or the name of a tag or branch. The build of a tag or branch looks up its commit each time."`
+	// Secret names a secret of the build runner. Its value is the password for the repository.
+	Secret string `json:"secret,omitempty" alias:"credentials token password" doc:"The name of a secret of the build runner with the repository's password or token. If absent: the repository is public."`
+}
+
+var (
+	commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	refPattern    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}$`)
+)
+
+// Commit reports whether the ref is a commit, which always names the same files.
+func (g Git) Commit() bool { return commitPattern.MatchString(g.Ref) }
+
+// Built reports whether a build makes the component's artifact. The artifact of another component is packed from the
+// app's folder.
+func (c Component) Built() bool { return c.Git != nil }
+
+// SameBuild reports whether a build of o certainly has the result of a build of c.
+func (c Component) SameBuild(o Component) bool {
+	return c.Git != nil && o.Git != nil && c.Git.Commit() && c.Git.URL == o.Git.URL && c.Git.Ref == o.Git.Ref && c.Source == o.Source && c.Type == o.Type
+}
+
+// checkGit reports what is wrong with the repository of a component.
+func checkGit(report reporter, where string, c Component) {
+	g := c.Git
+	if g == nil {
+		return
+	}
+	if message, hint := checkGitURL(g.URL); message != "" {
+		report(where+".git.url", "invalid-git-url", fmt.Sprintf("the repository of component %s %s", yamlnode.Quote(c.Name), message), hint)
+	}
+	if !refPattern.MatchString(g.Ref) || strings.Contains(g.Ref, "..") || strings.HasSuffix(g.Ref, ".lock") || strings.HasSuffix(g.Ref, "/") {
+		report(where+".git.ref", "invalid-git-ref", fmt.Sprintf("%s is not a commit, tag or branch", yamlnode.Quote(g.Ref)),
+			"Write a commit as 40 hexadecimal digits, or the name of a tag or branch.")
+	}
+	if g.Secret != "" && (!secretName.MatchString(g.Secret) || runnerspec.SecretVariable(g.Secret) != "") {
+		report(where+".git.secret", "invalid-name", fmt.Sprintf("%s is not the name of a secret", yamlnode.Quote(g.Secret)),
+			"Use upper-case letters, digits and underscores, such as GITHUB_TOKEN.")
+	}
+}
+
+// checkGitURL returns "" if the URL is one that a build may fetch from. A URL with a password would show the password
+// to everybody who can read the app. Other protocols than https have no check of the server, or start programs.
+func checkGitURL(text string) (message, hint string) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Opaque != "" || strings.ContainsAny(text, " \t\n\\\"'"):
+		return "is not a URL", "Write an https URL, such as https://github.com/acme/modules.git."
+	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+		return "must have an https URL", "Write an https URL, such as https://github.com/acme/modules.git. A private repository is read with a token, under git.secret."
+	case u.User != nil:
+		return "has a user name or password in its URL", "Remove it, and give the password to the build runner as a secret, under git.secret."
+	case u.RawQuery != "" || u.Fragment != "":
+		return "has a query or fragment in its URL", "Write the ref under git.ref, and the folder under source."
+	}
+	return "", ""
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// CheckSource checks the files of a component whose source is in a git repository, as Load checks the files of the
+// app's folder: fsys is the repository's top. It returns the folders to pack, or all problems.
+func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
+	m, message, hint, problems := checkFolder(fsys, c.Source, c.Type)
+	report := func(_, code, message, hint string) {
+		problems = append(problems, Problem{File: FileName, Line: 1, Column: 1, Code: code, Message: message, Hint: hint})
+	}
+	if message != "" {
+		report("", "missing-source", fmt.Sprintf("the source %s of component %s %s", yamlnode.Quote("./"+c.Source), yamlnode.Quote(c.Name), message), strings.ReplaceAll(hint, "the app's folder", "the repository"))
+	}
+	if m != nil {
+		checkModules(&App{Components: []Component{c}}, map[string]module{c.Name: *m}, report)
+	}
+	if len(problems) > 0 {
+		return Source{}, yamlnode.Finish(problems)
+	}
+	s, err := SourceOf(fsys, c)
+	if e, ok := errors.AsType[*fairlead.Error](err); ok {
+		report("", string(e.Code), e.Message, e.Hint)
+	} else if err != nil {
+		report("", "missing-source", reason(err), "")
+	}
+	return s, problems
+}

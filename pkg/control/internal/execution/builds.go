@@ -1,0 +1,129 @@
+package execution
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// pluginBuild is the plugin that executes job.OpBuild.
+const pluginBuild = "build"
+
+// Build is the build of a component: a job, or the result of an earlier one.
+type Build struct {
+	Component string
+	Job       *Job          // nil: nothing is built again
+	Earlier   catalog.Built // if Job is nil
+}
+
+// BuildApp queues a job on the org's build runner for each component of the configuration that needs a build. A
+// component whose commit was built for a recent version needs none. The app need not exist.
+func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name string, config []byte, key string) ([]Build, error) {
+	spec, err := catalog.ParseConfig(name, config)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for range spec.Components {
+		ids = append(ids, ex.IDs(fairlead.PrefixJob))
+	}
+	var out []Build
+	err = ex.Transact(ctx, "build app "+name, func(tx *kernel.Tx) error {
+		out = nil
+		made, err := tx.Seen(kernel.Once{Org: org, Route: "build-app " + name, Key: key, Body: string(config)}, strings.Join(ids, " "))
+		if err != nil {
+			return err
+		}
+		ids, again := ids, tx.Again || made != ""
+		if made != "" {
+			ids = strings.Fields(made)
+		}
+		for i, c := range spec.Components {
+			if !c.Built() {
+				continue
+			}
+			b, err := buildComponent(tx, org, name, c, fairlead.JobID(ids[i]), again)
+			if err != nil {
+				return err
+			}
+			out = append(out, b)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// buildComponent queues the build of one component. again reports whether an earlier try may have queued it.
+func buildComponent(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, id fairlead.JobID, again bool) (Build, error) {
+	out := Build{Component: c.Name}
+	if again {
+		old, err := store.Optional(tx.Store.Job(tx.Ctx, id))
+		if err != nil {
+			return out, err
+		}
+		if old.Version != 0 {
+			j := JobOf(old.V)
+			out.Job = &j
+			return out, nil
+		}
+	}
+	earlier, ok, err := catalog.BuiltBefore(tx, org, app, c)
+	if err != nil || ok {
+		out.Earlier = earlier
+		return out, err
+	}
+	r, err := runners.Builder(tx, org)
+	if err != nil {
+		return out, err
+	}
+	j := store.Job{Job: job.New(id, job.OpBuild, tx.Now), RunnerName: r.V.Name, Build: &store.Build{Build: catalog.BuildOf(app, c)}}
+	j.Org, j.Runner, j.Plugin = org, r.V.ID, pluginBuild
+	view := JobOf(NewJob(tx, j, r.V))
+	out.Job = &view
+	return out, nil
+}
+
+// buildSpec completes the spec of a build.
+func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
+	if j.Build == nil {
+		return nil, fairlead.Conflict(fairlead.CodeJobAltered, "job %s is a build without a component", j.ID)
+	}
+	runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
+	if err != nil {
+		return nil, err
+	}
+	s.Env, s.Build = runner.V.Env, &j.Build.Build
+	if s.Push, err = catalog.BuildRepository(tx, j.Org, j.Build.Build); err != nil {
+		return nil, err
+	}
+	return tx.Signer.Sign(tx.Ctx, s)
+}
+
+var (
+	digestPattern = regexp.MustCompile(catalog.DigestPattern)
+	commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+)
+
+// recordBuild records the result of a build that succeeded.
+func recordBuild(j *store.Job, built *Built) error {
+	if built == nil || !digestPattern.MatchString(built.Artifact) || !commitPattern.MatchString(built.Commit) {
+		return fairlead.Invalid(fairlead.CodeArtifactMissing, "build job %s succeeded without the digest of an artifact and a commit", j.ID)
+	}
+	if j.Build == nil {
+		return fmt.Errorf("job %s is a build without a component", j.ID)
+	}
+	b := *j.Build
+	b.Artifact, b.Commit = built.Artifact, built.Commit
+	j.Build = &b
+	return nil
+}

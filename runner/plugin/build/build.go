@@ -1,0 +1,104 @@
+// Package build is the plugin of builds. A build fetches a component's source from a git repository, checks it as app.yaml
+// requires, packs it and pushes the artifact. It changes nothing in a customer's account, and runs no file of the repository.
+//
+// A workspace holds:
+//
+//	src/          the repository at the commit
+//	home/, tmp/   git's home and temporary files
+//	tool.pid      git's process number
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/internal/toolprocess"
+	"github.com/fairlead/fairlead/runner/workspace"
+)
+
+// Name is the plugin's name in a job spec.
+const Name = "build"
+
+// Config is the operator's settings.
+type Config struct {
+	PassEnv []string // names of variables that git gets from Environ
+	Environ []string // "name=value"
+}
+
+// Plugin implements plugin.Plugin.
+type Plugin struct {
+	passEnv []string
+	env     map[string]string
+}
+
+// New returns the plugin.
+func New(cfg Config) *Plugin {
+	return &Plugin{passEnv: cfg.PassEnv, env: plugin.Environ(cfg.Environ)}
+}
+
+// Operations lists build.
+func (*Plugin) Operations() []string { return []string{string(job.OpBuild)} }
+
+// Run executes the spec.
+func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	if spec.Build == nil || spec.Push == "" || env.Push == nil {
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this build names no component or no repository")
+	}
+	if err := toolprocess.MakeFolders(env.Workspace); err != nil {
+		return plugin.Result{}, err
+	}
+	folder := filepath.Join(env.Workspace, workspace.Source)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return plugin.Result{}, fmt.Errorf("create the workspace: %w", err)
+	}
+	g := git{plugin: p, spec: spec, env: env, folder: folder}
+	commit, err := g.fetch(ctx)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	digest, err := push(ctx, spec, env, folder)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	fmt.Fprintf(env.Log, "built component %s of app %s from commit %s: %s\n", spec.Build.Component, spec.Build.App, commit, digest)
+	return plugin.Result{Built: &wire.Built{Artifact: digest, Commit: commit}}, nil
+}
+
+// push checks the component's files in the folder, packs them and pushes them.
+func push(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) (digest string, err error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return "", fmt.Errorf("open the repository: %w", err)
+	}
+	defer root.Close()
+	b := spec.Build
+	c := appspec.Component{Name: b.Component, Type: b.Type, Source: b.Source, Vars: map[string]appspec.Value{}}
+	for _, name := range b.Vars {
+		c.Vars[name] = appspec.Value{}
+	}
+	source, problems := appspec.CheckSource(root.FS(), c)
+	if len(problems) > 0 {
+		for _, p := range problems {
+			fmt.Fprintf(env.Log, "%s: %s %s\n", p.Code, p.Message, p.Hint)
+		}
+		return "", plugin.Errorf(fairlead.ReasonSourceInvalid, "the component's source at this commit has %d problem(s); the first: %s", len(problems), strings.TrimSpace(problems[0].Message+". "+problems[0].Hint))
+	}
+	packed, err := artifact.PackShared(root, source.Folder, source.Shared, artifact.Limits{})
+	if e, ok := errors.AsType[*fairlead.Error](err); ok {
+		return "", &plugin.Error{Reason: fairlead.ReasonSourceInvalid, Message: strings.TrimSpace("the component's source cannot be packed: " + e.Message + ". " + e.Hint), Err: err}
+	}
+	if err != nil {
+		return "", fmt.Errorf("pack the source: %w", err)
+	}
+	return env.Push(ctx, spec.Push, packed)
+}

@@ -108,9 +108,9 @@ type Build struct {
 
 // GitRef is a commit, tag or branch of a git repository.
 type GitRef struct {
-	URL    string `json:"url"`
-	Ref    string `json:"ref"`
-	Secret string `json:"secret,omitempty"` // name of the runner's secret with the password; "": none
+	URL         string `json:"url"`
+	Ref         string `json:"ref"`
+	Credentials string `json:"credentials,omitempty"` // name of the runner's secret with the password; "": none
 }
 
 // VersionRef is an app version with all data from which its identifier is computed.

@@ -28,7 +28,7 @@ const serverGC = 400
 // startServer starts a control plane in this process.
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
-	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Logger: o.Logger,
+	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Builds: o.Builds, Logger: o.Logger,
 		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, LoopbackIssuers: o.LoopbackIssuers, Direct: executors() != nil}
 	l := o.Limits
 	lo.Bounds.Connections = l.Connections

@@ -122,7 +122,7 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	if err := p.RegisterToken(t.Context(), fairlead.DefaultOrg, "admin", p.api); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.EnsureRunner(t.Context(), fairlead.DefaultOrg, control.NewRunner{Name: "local", Storage: "http"}); err != nil {
+	if err := p.EnsureRunner(t.Context(), fairlead.DefaultOrg, control.NewRunner{Name: "local", File: control.RunnerFile{Set: []string{"runner_configuration.type=local", "runner_configuration.builds=true", "state_storage_configuration.type=http"}}}); err != nil {
 		t.Fatal(err)
 	}
 	o := api.Options{Control: p.Control, Registry: "registry.test", Audiences: []string{"fairlead.test"}, Version: "0.0.0-test", IDs: ids, Logger: logger,

@@ -3,6 +3,7 @@ package api_test
 import (
 	"crypto/md5"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -168,10 +169,31 @@ func TestLeasePullsOnlyItsOwnArtifact(t *testing.T) {
 	for checking.claim.Job != check.ID {
 		checking = c.start(c.claim(c.sessionToken))
 	}
+	built := call[wire.AppBuilds](c.plane, "POST", "/v1/apps/blobs/builds", c.api, wire.BuildAppRequest{Config: json.RawMessage(
+		`{"fairlead":"v1","name":"blobs","inputs":[],"components":[{"name":"web","type":"script","source":".","git":{"url":"https://git.example.com/x","ref":"v1"}}]}`)})
+	var building running
+	for building.claim.Job != built.Builds[0].Job.ID {
+		building = c.start(c.claim(c.sessionToken))
+	}
 	for _, test := range []struct {
 		consequence, method, path, auth string
 		status                          int
 	}{
+		{"a person pushes what only a build may push", "PUT", "/v2/orgs/default/shop/web/built/manifests/x", c.api, 403},
+		{"a person uploads where only a build may", "POST", "/v2/orgs/default/shop/web/built/blobs/uploads/", "basic:" + c.api, 403},
+		{"a person pushes to a component that is named like a route", "PUT", "/v2/orgs/default/shop/blobs/built/manifests/x", c.api, 403},
+		{"a person pushes by a path that is not clean", "PUT", "/v2/orgs/default/shop/web/./built/manifests/x", c.api, 403},
+		{"a person pushes by a path with a second slash", "PUT", "/v2/orgs/default/shop//web/built/manifests/x", c.api, 403},
+		{"a person pulls what a build pushed", "GET", "/v2/orgs/default/shop/web/built/manifests/x", c.api, 200},
+		{"a person pushes to an app with the name built", "PUT", "/v2/orgs/default/built/web/manifests/x", c.api, 200},
+		{"a build pushes its artifact", "PUT", "/v2/orgs/default/blobs/web/built/manifests/x", building.lease, 200},
+		{"a build uploads its artifact", "POST", "/v2/orgs/default/blobs/web/built/blobs/uploads/", "basic:" + building.lease, 200},
+		{"a build pushes to the other repository of its component", "PUT", "/v2/orgs/default/blobs/web/manifests/x", building.lease, 403},
+		{"a build pushes to another component", "PUT", "/v2/orgs/default/blobs/api/built/manifests/x", building.lease, 403},
+		{"a build pushes to another app", "PUT", "/v2/orgs/default/shop/web/built/manifests/x", building.lease, 403},
+		{"a build leaves its path", "PUT", "/v2/orgs/default/blobs/web/built/../../api/built/manifests/x", building.lease, 403},
+		{"a build pulls another component", "GET", "/v2/orgs/default/shop/web/manifests/x", building.lease, 403},
+		{"a step of the component pushes where a build pushes", "PUT", own + "/built/manifests/x", "basic:" + c.running.lease, 403},
 		{"a person checks whether the registry exists", "GET", "/v2/", "basic:" + c.api, 200},
 		{"a person pushes", "POST", "/v2/orgs/default/shop/web/blobs/uploads/", "basic:" + c.api, 200},
 		{"a person with a bearer token pushes", "PUT", "/v2/orgs/default/shop/web/manifests/x", c.api, 200},

@@ -166,6 +166,9 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamlnode.Quote(c.Type)), yamlnode.DidYouMean(c.Type, "types", component.Names()))
 	}
 	if clean, message, hint := cleanSource(c.Source); message != "" {
+		if c.Built() {
+			message, hint = strings.ReplaceAll(message, "the app's folder", "the repository"), "Name a folder of the repository, such as ./network."
+		}
 		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamlnode.Quote(c.Source), message), hint)
 	} else if clean != c.Source {
 		report(where+".source", "invalid-source", fmt.Sprintf("the source %s must be written as %q", yamlnode.Quote(c.Source), clean), "")

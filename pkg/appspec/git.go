@@ -19,8 +19,8 @@ type Git struct {
 	URL string `json:"url" must:"there" alias:"repo repository remote address" doc:"The repository: an https URL without a user name."`
 	// Ref is a commit, tag or branch. Only a commit always names the same files.
 	Ref string `json:"ref" must:"there" alias:"commit tag branch revision version" doc:"A commit as 40 hexadecimal digits, or the name of a tag or branch. The build of a tag or branch looks up its commit each time."`
-	// Secret names a secret of the build runner. Its value is the password for the repository.
-	Secret string `json:"secret,omitempty" alias:"credentials token password" doc:"The name of a secret of the build runner with the repository's password or token. If absent: the repository is public."`
+	// Credentials names a secret of the build runner. Its value is the password for the repository.
+	Credentials string `json:"credentials,omitempty" alias:"token password" doc:"The name of a secret of the build runner with the repository's password or token. If absent: the repository is public."`
 }
 
 var (
@@ -53,8 +53,8 @@ func checkGit(report reporter, where string, c Component) {
 		report(where+".git.ref", "invalid-git-ref", fmt.Sprintf("%s is not a commit, tag or branch", yamlnode.Quote(g.Ref)),
 			"Write a commit as 40 hexadecimal digits, or the name of a tag or branch.")
 	}
-	if g.Secret != "" && (!secretName.MatchString(g.Secret) || runnerspec.SecretVariable(g.Secret) != "") {
-		report(where+".git.secret", "invalid-name", fmt.Sprintf("%s is not the name of a secret", yamlnode.Quote(g.Secret)),
+	if g.Credentials != "" && (!secretName.MatchString(g.Credentials) || runnerspec.SecretVariable(g.Credentials) != "") {
+		report(where+".git.credentials", "invalid-name", fmt.Sprintf("%s is not the name of a secret", yamlnode.Quote(g.Credentials)),
 			"Use upper-case letters, digits and underscores, such as GITHUB_TOKEN.")
 	}
 }
@@ -67,9 +67,9 @@ func checkGitURL(text string) (message, hint string) {
 	case err != nil || u.Host == "" || u.Opaque != "" || strings.ContainsAny(text, " \t\n\\\"'"):
 		return "is not a URL", "Write an https URL, such as https://github.com/acme/modules.git."
 	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
-		return "must have an https URL", "Write an https URL, such as https://github.com/acme/modules.git. A private repository is read with a token, under git.secret."
+		return "must have an https URL", "Write an https URL, such as https://github.com/acme/modules.git. A private repository is read with a token, under git.credentials."
 	case u.User != nil:
-		return "has a user name or password in its URL", "Remove it, and give the password to the build runner as a secret, under git.secret."
+		return "has a user name or password in its URL", "Remove it, and give the password to the build runner as a secret, under git.credentials."
 	case u.RawQuery != "" || u.Fragment != "":
 		return "has a query or fragment in its URL", "Write the ref under git.ref, and the folder under source."
 	}

@@ -157,6 +157,21 @@ func badApps() map[string]badApp {
 				`3:1 unknown-field: "inputs"`, `4:1 unknown-field: "components"`,
 			},
 		},
+		"a git source that no build can fetch": {
+			"fairlead: v1\nname: a\ncomponents:\n" +
+				"  a: {type: script, source: ., git: {url: 'git@github.com:acme/x.git', ref: v1}}\n" +
+				"  b: {type: script, source: ., git: {url: 'http://git.example.com/x', ref: v1}}\n" +
+				"  c: {type: script, source: ., git: {url: 'https://user:hush@git.example.com/x', ref: v1}}\n" +
+				"  d: {type: script, source: ., git: {url: 'https://git.example.com/x?ref=v1', ref: '--upload-pack=x'}}\n" +
+				"  e: {type: script, source: ../x, git: {url: 'https://git.example.com/x', ref: a..b, credentials: var.token}}\n" +
+				"  f: {type: script, source: ., git: {url: 'https://git.example.com/x'}}\n" +
+				"  g: {type: script, source: ., git: {url: 'http://127.0.0.1:8080/x', ref: release/2026-11}}\n",
+			[]string{
+				"4:43 invalid-git-url: is not a URL", "5:43 invalid-git-url: must have an https URL",
+				"6:43 invalid-git-url: has a user name or password", "7:43 invalid-git-url: has a query", `7:84 invalid-git-ref: "--upload-pack=x"`,
+				"8:29 invalid-source: leaves the repository", `8:80 invalid-git-ref: "a..b"`, `8:99 invalid-name: "var.token"`, "9:37 missing-field: ref",
+			},
+		},
 		"another version":  {"fairlead: v2\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: "v2"`}},
 		"version a number": {"fairlead: 1\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: 1`}},
 		"name a number":    {"fairlead: v1\nname: 7\ncomponents:" + component, []string{`2:7 wrong-type: quotes`}},

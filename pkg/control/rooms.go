@@ -54,6 +54,7 @@ type (
 
 	App            = catalog.App
 	Bound          = catalog.Bound
+	BuiltBy        = catalog.BuiltBy
 	Component      = catalog.Component
 	DeclaredSecret = catalog.DeclaredSecret
 	Effective      = catalog.Effective
@@ -77,6 +78,7 @@ type (
 	Attempt          = execution.Attempt
 	Build            = execution.Build
 	Built            = execution.Built
+	JobBuild         = execution.JobBuild
 	Adopted          = execution.Adopted
 	Claim            = execution.Claim
 	ClaimOption      = execution.ClaimOption

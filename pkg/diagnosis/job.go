@@ -61,7 +61,7 @@ func over(f Job, now time.Time) (Situation, bool) {
 	}
 	if j.Deployment != "" {
 		s.Next = append(s.Next, showDeployment(j.Deployment, "shows what to do next"))
-	} else if j.Operation.OfRunner() && (f.Runner == nil || !f.Runner.Gone) {
+	} else if j.Operation.OfRunner() && j.Operation != job.OpBuild && (f.Runner == nil || !f.Runner.Gone) {
 		s.Next = append(s.Next, checkRunner(f.runner()))
 	}
 	return s, true
@@ -241,26 +241,28 @@ const refusedSpec = "Retry: a new job gets a new job spec. If a step refuses tha
 // nothing was changed in the cloud. fix is what a person must do.
 func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 	return map[fairlead.Reason]struct{ known, fix string }{
-		fairlead.ReasonToolFailed:       {"", "Fix the error shown in the log."},
-		fairlead.ReasonPluginProtocol:   {"", "Read in the log what the plugin did. Then give the message to the author of the plugin, publish the app again with the fixed plugin ({app.publish}), and deploy that version."},
-		fairlead.ReasonInitFailed:       {nothing + ".", "Fix the error shown in the log: a provider, a module, or the connection to their registry."},
-		fairlead.ReasonPlanStale:        {nothing + ". The state or the inputs changed after the plan was made.", ""},
-		fairlead.ReasonPlanDigest:       {nothing + ". The saved plan is not the one that was approved.", ""},
-		fairlead.ReasonPlanMissing:      {nothing + ". The saved plan is gone.", ""},
-		fairlead.ReasonPlanUnsaved:      {nothing + ".", ""},
-		fairlead.ReasonPlanTooLarge:     {nothing + ".", "Make the plan smaller, as the message says."},
-		fairlead.ReasonPlanElsewhere:    {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
-		fairlead.ReasonBackendElsewhere: {nothing + ".", "Remove the backend from the module's files, and publish the app again with {app.publish}."},
-		fairlead.ReasonWorkspaceHeld:    {nothing + ".", "Wait for the end of the attempt that the message names, or stop it."},
-		fairlead.ReasonToolMissing:      {nothing + ".", t.MissingTool},
-		fairlead.ReasonArtifactMissing:  {nothing + ".", "Publish the app again, with {app.publish}."},
-		fairlead.ReasonArtifactInvalid:  {nothing + ".", "Publish the app again, with {app.publish}."},
-		fairlead.ReasonEnvInvalid:       {nothing + ".", ""},
-		fairlead.ReasonDiskFull:         {nothing + ".", "Free space on the runner's disk, as the message says."},
-		fairlead.ReasonSpecInvalid:      {nothing + ".", ""},
-		fairlead.ReasonSpecArtifact:     {nothing + ".", alteredAdvice},
-		fairlead.ReasonVersionAltered:   {nothing + ".", alteredAdvice},
-		fairlead.ReasonJobAltered:       {nothing + ".", "Deploy again. Also find out who can write to the control plane's table, because the job's record was altered."},
+		fairlead.ReasonToolFailed:        {"", "Fix the error shown in the log."},
+		fairlead.ReasonPluginProtocol:    {"", "Read in the log what the plugin did. Then give the message to the author of the plugin, publish the app again with the fixed plugin ({app.publish}), and deploy that version."},
+		fairlead.ReasonInitFailed:        {nothing + ".", "Fix the error shown in the log: a provider, a module, or the connection to their registry."},
+		fairlead.ReasonSourceUnavailable: {nothing + ".", "Correct the repository, the ref or the secret that the message names. Then publish the app again, with {app.publish}."},
+		fairlead.ReasonSourceInvalid:     {nothing + ".", "Correct the source that the message names. Then publish the app again, with {app.publish}."},
+		fairlead.ReasonPlanStale:         {nothing + ". The state or the inputs changed after the plan was made.", ""},
+		fairlead.ReasonPlanDigest:        {nothing + ". The saved plan is not the one that was approved.", ""},
+		fairlead.ReasonPlanMissing:       {nothing + ". The saved plan is gone.", ""},
+		fairlead.ReasonPlanUnsaved:       {nothing + ".", ""},
+		fairlead.ReasonPlanTooLarge:      {nothing + ".", "Make the plan smaller, as the message says."},
+		fairlead.ReasonPlanElsewhere:     {nothing + ".", "Give all agents of the runner the same data folder, then retry."},
+		fairlead.ReasonBackendElsewhere:  {nothing + ".", "Remove the backend from the module's files, and publish the app again with {app.publish}."},
+		fairlead.ReasonWorkspaceHeld:     {nothing + ".", "Wait for the end of the attempt that the message names, or stop it."},
+		fairlead.ReasonToolMissing:       {nothing + ".", t.MissingTool},
+		fairlead.ReasonArtifactMissing:   {nothing + ".", "Publish the app again, with {app.publish}."},
+		fairlead.ReasonArtifactInvalid:   {nothing + ".", "Publish the app again, with {app.publish}."},
+		fairlead.ReasonEnvInvalid:        {nothing + ".", ""},
+		fairlead.ReasonDiskFull:          {nothing + ".", "Free space on the runner's disk, as the message says."},
+		fairlead.ReasonSpecInvalid:       {nothing + ".", ""},
+		fairlead.ReasonSpecArtifact:      {nothing + ".", alteredAdvice},
+		fairlead.ReasonVersionAltered:    {nothing + ".", alteredAdvice},
+		fairlead.ReasonJobAltered:        {nothing + ".", "Deploy again. Also find out who can write to the control plane's table, because the job's record was altered."},
 
 		fairlead.ReasonInternal:            {"", "Read the log of the runner's agent, and retry. If it fails again, report the problem with that log."},
 		fairlead.ReasonInterrupted:         {"", "Start the runner's agent again, then retry."},

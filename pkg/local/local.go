@@ -52,6 +52,7 @@ type Options struct {
 	TLSCert, TLSKey string
 	Version         string
 	Storage         string       // state storage of the runner "local", which the first start creates; "": "local"
+	Builds          bool         // the runner "local" builds apps, if the first start creates it
 	Logger          *slog.Logger // nil: none
 	Terms           job.Terms    // terms of jobs; the zero value is the default
 	// StackTemplateURL is the URL of the published template of the runner stack.
@@ -335,7 +336,7 @@ func (s *Server) firstStart(ctx context.Context) error {
 		return err
 	}
 	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,
-		File: control.RunnerFile{Set: []string{"runner_configuration.type=local", "runner_configuration.builds=true",
+		File: control.RunnerFile{Set: []string{"runner_configuration.type=local", fmt.Sprintf("runner_configuration.builds=%t", s.opts.Builds),
 			"state_storage_configuration.type=" + s.opts.Storage, "description=Runs jobs on this machine."}}})
 }
 

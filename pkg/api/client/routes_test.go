@@ -87,6 +87,7 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 			_, err := c.ListJobs(ctx, client.JobFilter{Deployment: "dep_1"}, client.ListOptions{})
 			return err
 		},
+		"POST /v1/apps/shop/builds key":                          func(c *client.Client) error { _, err := c.BuildApp(ctx, "shop", wire.BuildAppRequest{}); return err },
 		"GET /v1/jobs/job_1":                                     func(c *client.Client) error { _, err := c.GetJob(ctx, "job_1"); return err },
 		"POST /v1/jobs/job_1/cancel":                             func(c *client.Client) error { _, err := c.CancelJob(ctx, "job_1"); return err },
 		"GET /v1/jobs/job_1/log?offset=5&wait_seconds=20":        func(c *client.Client) error { _, err := c.ReadJobLog(ctx, "job_1", 0, 5, 20*time.Second); return err },

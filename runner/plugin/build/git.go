@@ -74,9 +74,9 @@ func (g git) run(ctx context.Context, stdout io.Writer, args ...string) error {
 // protocols but HTTP.
 func (g git) environ() map[string]string {
 	out := toolprocess.Environment(g.plugin.env, g.plugin.passEnv, g.spec, g.env.Workspace)
-	secret := g.env.Environ[g.spec.Build.Git.Secret]
+	secret := g.env.Environ[g.spec.Build.Git.Credentials]
 	g.env.Complete(out)
-	delete(out, g.spec.Build.Git.Secret)
+	delete(out, g.spec.Build.Git.Credentials)
 	settings := [][2]string{
 		{"core.hooksPath", "/dev/null"},
 		{"core.fsmonitor", "false"},

@@ -57,6 +57,7 @@ type ServerOptions struct {
 	URL      string // the URL that runners use; "": the address that it listens on
 	Version  string
 	Storage  string        // state storage of the runner "local" when it is created: "local" or "http"
+	Builds   bool          // the runner "local" builds apps when it is created
 	Lease    time.Duration // lease of a job
 	Grace    time.Duration // time that an interrupted tool has to save its state
 	NoOutput time.Duration // no-output timeout of a tool

@@ -40,6 +40,7 @@ variable is not set, the runner uses tofu or terraform from the PATH.`,
 		Example: `  fairlead dev
   fairlead dev --data ./fairlead-data --listen 127.0.0.1:0 --ready-file ready.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.builds = true
 			return c.serve(cmd.Context(), f, slog.LevelWarn, func(ctx context.Context, s Server, data string) error {
 				return c.develop(ctx, s, data, f)
 			})

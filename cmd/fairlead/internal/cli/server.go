@@ -27,6 +27,7 @@ const closeWait = 10 * time.Second
 
 // serverFlags are the flags of both `dev` and `server`.
 type serverFlags struct {
+	builds                                bool // not a flag: `fairlead dev` has a runner, which builds
 	data, listen, url, readyFile, storage string
 	template, image                       string
 	lease, grace, noOutput                time.Duration
@@ -186,7 +187,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers, Limits: limits,
+		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Builds: f.builds, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers, Limits: limits,
 		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})

@@ -20,15 +20,15 @@ type Version struct {
 	ID        fairlead.VersionID
 	Org       fairlead.OrgID
 	App       string
-	Artifacts map[string]string // digest by component
-	Builds    map[string]store.BuiltBy
+	Artifacts map[string]string  // digest by component
+	Builds    map[string]BuiltBy // of the components that are built
 	Created   time.Time
 	Spec      *appspec.App // shared by all readers of the version; do not change it
 	New       bool         // this request created it
 }
 
 func versionView(v store.Version, spec *appspec.App) Version {
-	return Version{ID: v.ID, Org: v.Org, App: v.App, Artifacts: v.Artifacts, Builds: v.Builds, Created: v.Created, Spec: spec}
+	return Version{ID: v.ID, Org: v.Org, App: v.App, Artifacts: v.Artifacts, Builds: buildsView(v.Builds), Created: v.Created, Spec: spec}
 }
 
 // App is an app with its newest version.
@@ -71,7 +71,7 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 	if err != nil {
 		return Version{}, err
 	}
-	artifacts, builtBy := maps.Clone(in.Artifacts), map[string]store.BuiltBy{}
+	artifacts, builtBy := maps.Clone(in.Artifacts), map[string]BuiltBy{}
 	if artifacts == nil {
 		artifacts = map[string]string{}
 	}
@@ -99,7 +99,7 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 	}
 	var out Version
 	err = cat.Transact(ctx, "publish app "+name, func(tx *kernel.Tx) error {
-		made := store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Builds: builtBy, Created: tx.Now}
+		made := store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Builds: recorded(builtBy), Created: tx.Now}
 		isNew := false
 		stored, err := cat.Store.Version(ctx, id)
 		switch {

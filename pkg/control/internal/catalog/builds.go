@@ -55,10 +55,34 @@ func ParseConfig(name string, config []byte) (*appspec.App, error) {
 	return spec, nil
 }
 
+// BuiltBy is the build that made an artifact.
+type BuiltBy struct {
+	Job    fairlead.JobID
+	Commit string // of the source, hexadecimal
+}
+
 // Built is an artifact that a build made.
 type Built struct {
 	Artifact string // digest
-	store.BuiltBy
+	BuiltBy
+}
+
+// recorded returns the builds of a version as its record has them.
+func recorded(builds map[string]BuiltBy) map[string]store.BuiltBy {
+	out := make(map[string]store.BuiltBy, len(builds))
+	for component, b := range builds {
+		out[component] = store.BuiltBy(b)
+	}
+	return out
+}
+
+// buildsView returns the builds of a version's record.
+func buildsView(builds map[string]store.BuiltBy) map[string]BuiltBy {
+	out := make(map[string]BuiltBy, len(builds))
+	for component, b := range builds {
+		out[component] = BuiltBy(b)
+	}
+	return out
 }
 
 // recentVersions is how many versions of an app are searched for an earlier build of a component. A build is quick, and
@@ -92,7 +116,7 @@ func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Compon
 			return Built{}, false, err
 		}
 		if old, has := v.Spec.Component(c.Name); has && old.SameBuild(c) {
-			return Built{v.Artifacts[c.Name], by}, true, nil
+			return Built{v.Artifacts[c.Name], BuiltBy(by)}, true, nil
 		}
 	}
 	return Built{}, false, nil
@@ -139,7 +163,7 @@ func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component,
 	}
 	want := BuildOf(app, c)
 	same := b.App == want.App && b.Component == want.Component && b.Type == want.Type && b.Source == want.Source && b.Git == want.Git
-	return Built{b.Artifact, store.BuiltBy{Job: id, Commit: b.Commit}}, same, nil
+	return Built{b.Artifact, BuiltBy{Job: id, Commit: b.Commit}}, same, nil
 }
 
 // JobRepository returns the only repository of the control plane's own registry that the job of the lease's holder may

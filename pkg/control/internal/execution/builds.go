@@ -26,6 +26,20 @@ type Build struct {
 	Earlier   catalog.Built // if Job is nil
 }
 
+// JobBuild is what a build job makes, and its result.
+type JobBuild struct {
+	events.Build
+	Artifact string // digest of the result; "": the job has not succeeded
+	Commit   string // of the source, hexadecimal
+}
+
+func jobBuild(b *store.Build) *JobBuild {
+	if b == nil {
+		return nil
+	}
+	return &JobBuild{b.Build, b.Artifact, b.Commit}
+}
+
 // BuildApp queues a job on the org's build runner for each component of the configuration that needs a build. A
 // component whose commit was built for a recent version needs none. The app need not exist.
 func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name string, config []byte, key string) ([]Build, error) {

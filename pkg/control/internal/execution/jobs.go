@@ -22,7 +22,7 @@ type Job struct {
 	RunnerOrg   fairlead.OrgID // "": a shared runner
 	PlanJob     fairlead.JobID // the job whose plan an apply or destroy executes
 	Plan        *Plan          // the result of a plan job
-	Build       *store.Build   // of a build
+	Build       *JobBuild      // of a build
 }
 
 // Plan is what a plan job reports.
@@ -34,7 +34,7 @@ type Plan struct {
 
 // JobOf renders a job.
 func JobOf(j store.Job) Job {
-	return Job{Job: j.Job, InstallName: j.InstallName, RunnerName: j.RunnerName, RunnerOrg: j.RunnerOrg(), PlanJob: j.PlanJob, Plan: (*Plan)(j.Plan), Build: j.Build}
+	return Job{Job: j.Job, InstallName: j.InstallName, RunnerName: j.RunnerName, RunnerOrg: j.RunnerOrg(), PlanJob: j.PlanJob, Plan: (*Plan)(j.Plan), Build: jobBuild(j.Build)}
 }
 
 // Job returns a job.

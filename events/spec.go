@@ -96,22 +96,30 @@ type ArtifactRef struct {
 	Digest     string `json:"digest"` // sha256:…
 }
 
-// Build is what a build makes: the artifact of a component whose source is in a git repository.
+// Build is what a build makes: the artifact of a component whose source is not in the app's folder.
 type Build struct {
 	App       string   `json:"app"`
 	Component string   `json:"component"`
-	Type      string   `json:"type"`   // the component's, a type of package component
-	Source    string   `json:"source"` // folder of the component in the repository; "." is its top
-	Git       GitRef   `json:"git"`
+	Type      string   `json:"type"`           // the component's, a type of package component
+	Source    string   `json:"source"`         // folder of the component in what is fetched; "." is its top
+	From      Origin   `json:"from"`           // what is fetched
 	Vars      []string `json:"vars,omitempty"` // names of the variables that the app gives to the component, without values
 }
 
-// GitRef is a commit, tag or branch of a git repository.
-type GitRef struct {
-	URL         string `json:"url"`
-	Ref         string `json:"ref"`
+// Origin is a place from which a build fetches a source.
+type Origin struct {
+	Kind        string `json:"kind"`                  // OriginGit or OriginChart
+	URL         string `json:"url"`                   // of the git repository, of the repository of charts, or oci://… of the chart
+	Chart       string `json:"chart,omitempty"`       // name of the chart in a repository of charts
+	Ref         string `json:"ref"`                   // commit, tag or branch; version of the chart
 	Credentials string `json:"credentials,omitempty"` // name of the runner's secret with the password; "": none
 }
+
+// The kinds of an Origin.
+const (
+	OriginGit   = "git"
+	OriginChart = "chart"
+)
 
 // VersionRef is an app version with all data from which its identifier is computed.
 type VersionRef struct {

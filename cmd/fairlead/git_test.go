@@ -1,6 +1,12 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -46,4 +52,27 @@ func replace(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s does not contain %q", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(content, args[1], args[2])), 0o600))
+}
+
+// chart serves a repository with one chart, whose folder is below FOLDER, until the script ends: "chart FOLDER NAME VERSION".
+// It sets CHARTS to the repository's URL.
+func chart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: chart FOLDER NAME VERSION")
+	}
+	var archive bytes.Buffer
+	zip := gzip.NewWriter(&archive)
+	w := tar.NewWriter(zip)
+	ts.Check(w.AddFS(os.DirFS(ts.MkAbs(args[0]))))
+	ts.Check(w.Close())
+	ts.Check(zip.Close())
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/index.yaml" {
+			fmt.Fprintf(w, "entries: {%s: [{version: %s, urls: [chart.tgz], digest: %x}]}\n", args[1], args[2], sha256.Sum256(archive.Bytes()))
+			return
+		}
+		_, _ = w.Write(archive.Bytes())
+	}))
+	ts.Defer(srv.Close)
+	ts.Setenv("CHARTS", srv.URL)
 }

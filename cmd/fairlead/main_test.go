@@ -58,7 +58,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["shorten"] = shorten
 	p.Cmds["issuer"], p.Cmds["token"] = issuer(t)
 	p.Cmds["export"] = export
-	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"] = repositories, commit, replace
+	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"] = repositories, commit, replace, chart
 	p.Cmds["certificate"] = certificate
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {

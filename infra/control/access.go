@@ -2,6 +2,7 @@ package control
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
@@ -125,6 +126,8 @@ var access = map[string][]Grant{
 			By: "pkg/queue/sqs", Why: "a runner that cannot poll its queue itself claims by a long poll of the API"},
 		{Sid: "OpenAttempts", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: onSessionRole,
 			By: "pkg/identity/awssession", Why: "credentials of an attempt, limited to its log and its app's artifacts"},
+		{Sid: "LetBuild", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: func(b *builder) []string { return []string{b.builderRoleARN()} },
+			By: "pkg/identity/awssession", Why: "credentials of a build, limited to the repository of its component's built artifacts"},
 	},
 	"direct": {
 		readTable,
@@ -238,21 +241,38 @@ func registryLogin() policy.Statement {
 // session.
 func (b *builder) publisherAccess() []policy.Statement {
 	return []policy.Statement{
-		{Sid: "OwnArtifacts", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
-			"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, Resources: []string{b.ownRepositories()}},
+		{Sid: "OwnArtifacts", Actions: slices.Concat(readImages, pushImages), Resources: []string{b.ownRepositories()}},
+		{Sid: "NoBuiltArtifacts", Deny: true, Actions: pushImages, Resources: []string{b.arn("ecr", "repository/"+b.artifactPrefix()+"*/"+builtFolder)}},
 		registryLogin(),
 	}
 }
 
-// publisherTrust lets only controlapi open a publisher's session, and only for one
-// app.
-func (b *builder) publisherTrust(controlapi string) map[string]any {
+// builderAccess returns the upper limit of the permissions of a build's session.
+func (b *builder) builderAccess() []policy.Statement {
+	return []policy.Statement{
+		{Sid: "OwnBuiltArtifacts", Actions: slices.Concat(readImages, pushImages), Resources: []string{b.ownRepositories() + "/" + builtFolder}},
+		registryLogin(),
+	}
+}
+
+// builtFolder ends the names of the repositories to which only builds push.
+// TestBuiltRepositoryNamesMatch compares it with pkg/control.
+const builtFolder = "built"
+
+// The actions of a push. A push also reads what the repository has already.
+var (
+	readImages = []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"}
+	pushImages = []string{"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}
+)
+
+// appTrust lets only the function open sessions, each for one app.
+func (b *builder) appTrust(sid, function string) map[string]any {
 	app := map[string]any{"aws:RequestTag/" + TagApp: "app_*"} // the pattern also requires the tag
 	named := map[string]any{"sts:RoleSessionName": "app_*", "aws:RequestTag/" + TagApp: "app_*"}
 	return policy.Document(
-		policy.Statement{Sid: "ControlAPILetsPublish", Principal: policy.AWS(controlapi), Actions: []string{"sts:AssumeRole"},
+		policy.Statement{Sid: sid, Principal: policy.AWS(function), Actions: []string{"sts:AssumeRole"},
 			Conditions: map[string]map[string]any{"StringLike": named}},
-		policy.Statement{Sid: "WithItsTag", Principal: policy.AWS(controlapi), Actions: []string{"sts:TagSession"},
+		policy.Statement{Sid: "WithItsTag", Principal: policy.AWS(function), Actions: []string{"sts:TagSession"},
 			Conditions: map[string]map[string]any{
 				"StringLike":                app,
 				"ForAllValues:StringEquals": {"aws:TagKeys": []string{TagApp}},

@@ -139,6 +139,15 @@ func TestEachGrantHasAReason(t *testing.T) {
 
 // The session role refers to a runner's queue by its name. So infra/control and
 // the packages pkg/control and pkg/queue/sqs must build the same name.
+func TestBuiltRepositoryNamesMatch(t *testing.T) {
+	want := fmt.Sprintf("builtFolder = %q", builtFolder)
+	for _, pkg := range []string{"pkg/control/internal/catalog", "pkg/identity/awssession"} {
+		if !strings.Contains(source(t, pkg), want) {
+			t.Errorf("%s does not end the names of repositories of built artifacts with %q", pkg, builtFolder)
+		}
+	}
+}
+
 func TestRunnerQueueNamesMatch(t *testing.T) {
 	names := source(t, "pkg/queue/sqs")
 	for constant, want := range map[string]string{"liveSuffix": liveSuffix, "deadSuffix": deadSuffix} {

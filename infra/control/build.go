@@ -17,7 +17,8 @@ import (
 )
 
 // Build configures the build runner: a runner of the vendor that runs beside the
-// control plane, from the same image that customers get. The parameters
+// control plane, from the image with a shell and git if there is one, because builds need
+// git. Else it runs from the image that customers get, and builds fail. The parameters
 // ParameterBuildRunner and ParameterBuildKeys have its identifier and its keys. Without
 // an identifier, the stack has no build runner and no cost for one.
 type Build struct {
@@ -81,7 +82,7 @@ func (b *builder) makeBuildRunner() error {
 		AssumeRolePolicyDocument: tasks,
 	})
 	b.build.cluster = fargate.Cluster(b.stack, "BuildRunnerCluster")
-	b.build.task = fargate.Task{Family: b.name + "-build-runner", Image: b.ownImage(), Size: fargate.Sizes()[p.Size],
+	b.build.task = fargate.Task{Family: b.name + "-build-runner", Image: *b.when(ParameterShell, b.imageOf(ParameterShell), b.ownImage()).ToString(), Size: fargate.Sizes()[p.Size],
 		Environment: environment, Role: role, Execution: b.build.execution, Log: log}.Definition(b.stack, "BuildRunnerTask")
 	place, vpc := b.place(p.Network, "BuildRunner", b.name+"-build-runner", buildCIDR)
 	b.build.vpc = vpc

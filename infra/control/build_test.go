@@ -83,14 +83,14 @@ func TestBuildRunnerGetsDeclaredEnvironment(t *testing.T) {
 	}
 }
 
-// The build runner uses the same image as customers, from the stack's own registry.
+// The build runner uses the image with a shell and git, from the stack's own registry.
 // The name of its role is known before the role exists. The role has no policy.
 func TestBuildRunnerRoleHasNoPolicy(t *testing.T) {
 	s := stack(t)
 	task := s.Resources["BuildRunnerTask"].Properties
 	image := fmt.Sprint(task["ContainerDefinitions"].([]any)[0].(map[string]any)["Image"])
-	if want := fmt.Sprint(s.Resources["ControlAPI"].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)["FAIRLEAD_RUNNER_IMAGE"]); image != want {
-		t.Errorf("the build runner's image is %s, the customers' is %s", image, want)
+	if want := "RepositoryUri-of-fairlead-test/runner@" + given()[control.ParameterShell]; image != want {
+		t.Errorf("the build runner's image is %s, the one with git is %s", image, want)
 	}
 	role := s.Resources["BuildRunnerRole"].Properties
 	if len(s.Policies("BuildRunnerRole")) > 0 || role["ManagedPolicyArns"] != nil {

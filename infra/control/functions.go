@@ -54,7 +54,7 @@ func (b *builder) environments() map[string]any {
 			URL: url, OtherURLs: b.otherURLs(), Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: b.sealKey.arn, SigningKey: b.signs, TokensKey: b.tokensKey.arn,
-			SessionRole: b.sessionRoleARN(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, Version: version, LogLevel: level, Traces: b.props.Traces,
+			SessionRole: b.sessionRoleARN(), BuilderRole: b.builderRoleARN(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, Version: version, LogLevel: level, Traces: b.props.Traces,
 		},
 		"direct":   &config.Direct{Table: b.served.name, SealKey: b.sealKey.arn, Version: version, LogLevel: level, Traces: b.props.Traces},
 		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), Version: version, LogLevel: level, Traces: b.props.Traces},
@@ -85,6 +85,10 @@ func (b *builder) sessionRoleName() string { return b.name + "-runner-session-" 
 func (b *builder) publisherRoleARN() string { return b.roleARN(b.publisherRoleName()) }
 
 func (b *builder) publisherRoleName() string { return b.name + "-publisher-" + b.region }
+
+func (b *builder) builderRoleARN() string { return b.roleARN(b.builderRoleName()) }
+
+func (b *builder) builderRoleName() string { return b.name + "-builder-" + b.region }
 
 // makeFunctions makes the functions, each with its own role and log group.
 func (b *builder) makeFunctions() error {
@@ -143,8 +147,8 @@ func (b *builder) function(name string, environment any) error {
 	return b.publish(name, f, *code.AssetHash(), role.AttrArn(), b.props.MemoryMB, timeouts[name], variables)
 }
 
-// session makes the role of all runners' sessions and the role of publishers'
-// sessions.
+// session makes the role of all runners' sessions, and the roles of the sessions of publishers
+// and builds.
 func (b *builder) session() {
 	role := func(id, name, purpose string, trust map[string]any, own []policy.Statement) awsiam.CfnRole {
 		return awsiam.NewCfnRole(b.stack, jsii.String(id), &awsiam.CfnRoleProps{
@@ -154,7 +158,9 @@ func (b *builder) session() {
 		})
 	}
 	b.publisherRole = role("PublisherRole", b.publisherRoleName(), "a publisher's session; its tag decides what it may push to",
-		b.publisherTrust(*b.roles["controlapi"].AttrArn()), b.publisherAccess())
+		b.appTrust("ControlAPILetsPublish", *b.roles["controlapi"].AttrArn()), b.publisherAccess())
+	b.builderRole = role("BuilderRole", b.builderRoleName(), "a build's session; its tag decides to which app it may push",
+		b.appTrust("RunnerAPILetsBuild", *b.roles["runnerapi"].AttrArn()), b.builderAccess())
 	b.sessionRole = role("SessionRole", b.sessionRoleName(), "a runner's session; its tags decide what it may use",
 		b.sessionTrust(*b.roles["sessionapi"].AttrArn(), *b.roles["runnerapi"].AttrArn()), b.sessionAccess())
 }

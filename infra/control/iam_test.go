@@ -15,6 +15,7 @@ const (
 	ecr     = "arn:aws:ecr:eu-central-1:111122223333:repository/fairlead-test/"
 	session = "arn:aws:iam::111122223333:role/fairlead-test-runner-session-eu-central-1"
 	publish = "arn:aws:iam::111122223333:role/fairlead-test-publisher-eu-central-1"
+	build   = "arn:aws:iam::111122223333:role/fairlead-test-builder-eu-central-1"
 )
 
 // alias returns the ARN of the alias of a function, by which every caller invokes it.
@@ -65,6 +66,19 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"PublisherRole", "ecr:BatchDeleteImage", ecr + "app/app_a/web", publisherA, false, "a publisher takes away what customers run"},
 		{"PublisherRole", "ecr:CreateRepository", ecr + "app/app_a/web", publisherA, false, "a publisher makes repositories"},
 		{"PublisherRole", "sqs:SendMessage", sqs + "run_a-q", publisherA, false, "a publisher sends work"},
+		{"PublisherRole", "ecr:PutImage", ecr + "app/app_a/web/built", publisherA, false, "a publisher pushes in place of a build"},
+		{"PublisherRole", "ecr:InitiateLayerUpload", ecr + "app/app_a/web/built", publisherA, false, "a publisher uploads in place of a build"},
+		{"PublisherRole", "ecr:BatchGetImage", ecr + "app/app_a/web/built", publisherA, true, "a publisher reads what a build pushed"},
+		{"SessionRole", "ecr:BatchGetImage", ecr + "app/app_a/web/built", runnerA, true, "a step fetches what a build pushed"},
+		{"SessionRole", "ecr:PutImage", ecr + "app/app_a/web/built", runnerA, false, "a step pushes in place of a build"},
+		{"BuilderRole", "ecr:PutImage", ecr + "app/app_a/web/built", publisherA, true, "a build pushes"},
+		{"BuilderRole", "ecr:InitiateLayerUpload", ecr + "app/app_a/web/built", publisherA, true, "a build uploads"},
+		{"BuilderRole", "ecr:PutImage", ecr + "app/app_a/web", publisherA, false, "a build replaces what a person published"},
+		{"BuilderRole", "ecr:PutImage", ecr + "app/app_b/web/built", publisherA, false, "a build pushes to another app"},
+		{"BuilderRole", "ecr:BatchGetImage", ecr + "app/app_b/web/built", publisherA, false, "a build reads another tenant's artifact"},
+		{"BuilderRole", "ecr:PutImage", ecr + "app/app_a/web/built", nil, false, "a build's session without a tag pushes"},
+		{"BuilderRole", "ecr:CreateRepository", ecr + "app/app_a/web/built", publisherA, false, "a build makes repositories"},
+		{"RunnerAPIRole", "ecr:PutImage", ecr + "app/app_a/web/built", nil, false, "the Runner API pushes by itself"},
 		{"ControlAPIRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "the Control API pushes by itself"},
 		{"SessionRole", "ecr:PutImage", ecr + "runner", runnerA, false, "a runner replaces the runner that all customers start"},
 		{"SessionRole", "dynamodb:GetItem", table, runnerA, false, "a runner reads the vendor's table"},
@@ -298,7 +312,23 @@ func TestOnlyTwoFunctionsOpenSessions(t *testing.T) {
 // Only the Control API may open a publisher's session, and only with the app's tag and
 // name.
 func TestOnlyControlAPIPublishes(t *testing.T) {
+	onlyOneFunctionOpens(t, "PublisherRole", "ControlAPIRole", "RunnerAPIRole")
+}
+
+// Only the Runner API may open a build's session, and only with the app's tag and name.
+func TestOnlyRunnerAPIStartsBuilds(t *testing.T) {
+	onlyOneFunctionOpens(t, "BuilderRole", "RunnerAPIRole", "ControlAPIRole")
+}
+
+// onlyOneFunctionOpens checks that the function's role may open sessions of the role opened, and that the role other,
+// sessions and people may not.
+func onlyOneFunctionOpens(t *testing.T, opened, function, other string) {
+	t.Helper()
 	s := stack(t)
+	target := publish
+	if opened == "BuilderRole" {
+		target = build
+	}
 	good := map[string]any{"sts:RoleSessionName": "app_a", "aws:RequestTag/fairlead-app": "app_a", "aws:TagKeys": []any{"fairlead-app"}}
 	untagged := merge(good)
 	delete(untagged, "aws:RequestTag/fairlead-app")
@@ -308,18 +338,18 @@ func TestOnlyControlAPIPublishes(t *testing.T) {
 		context         map[string]any
 		allowed         bool
 	}{
-		{"the Control API, for an app", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), good, true},
-		{"the Runner API", s.ARN("RunnerAPIRole"), s.Policies("RunnerAPIRole"), good, false},
+		{"its function, for an app", s.ARN(function), s.Policies(function), good, true},
+		{"another function", s.ARN(other), s.Policies(other), good, false},
 		{"a runner's session", session, s.Policies("SessionRole"), good, false},
-		{"who publishes, another app", publish, s.Policies("PublisherRole"), good, false},
-		{"an administrator of the vendor, without the Control API", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
-		{"without the app's tag", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), untagged, false},
-		{"with a name that is not an app's", s.ARN("ControlAPIRole"), s.Policies("ControlAPIRole"), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
+		{"a session of the role, another app", target, s.Policies(opened), good, false},
+		{"an administrator of the vendor, without the function", "arn:aws:iam::111122223333:role/admin", []map[string]any{allowAll()}, good, false},
+		{"without the app's tag", s.ARN(function), s.Policies(function), untagged, false},
+		{"with a name that is not an app's", s.ARN(function), s.Policies(function), merge(good, map[string]any{"sts:RoleSessionName": "admin"}), false},
 	}
 	var questions []infratest.Question
 	for _, r := range rows {
-		questions = append(questions, infratest.Question{Principal: r.principal, Action: "sts:AssumeRole", Resource: publish, Account: infratest.Account,
-			Context: r.context, Identity: r.identity, ResourceP: s.Resources["PublisherRole"].Properties["AssumeRolePolicyDocument"].(map[string]any)})
+		questions = append(questions, infratest.Question{Principal: r.principal, Action: "sts:AssumeRole", Resource: target, Account: infratest.Account,
+			Context: r.context, Identity: r.identity, ResourceP: s.Resources[opened].Properties["AssumeRolePolicyDocument"].(map[string]any)})
 	}
 	for i, allowed := range infratest.Ask(t, questions) {
 		if r := rows[i]; allowed != r.allowed {

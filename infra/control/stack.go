@@ -65,6 +65,7 @@ type builder struct {
 	roles                                 map[string]awsiam.CfnRole
 	logs                                  map[string]*string // names of the log groups of the functions and, as "api", of the access log
 	sessionRole, publisherRole            awsiam.CfnRole
+	builderRole                           awsiam.CfnRole
 	routes                                []awsapigatewayv2.CfnRoute
 	alarms                                *string // ARN of the topic
 	build                                 build

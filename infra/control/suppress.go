@@ -27,6 +27,13 @@ func (b *builder) suppress() error {
 	if err != nil {
 		return err
 	}
+	err = nag.Wildcards(b.stack, b.builderRole, b.builderAccess(), map[string]string{
+		"OwnBuiltArtifacts": "the repositories of one app's built artifacts, one for each component",
+		"RegistryLogin":     "the action knows no resource; it opens what the other statements allow",
+	})
+	if err != nil {
+		return err
+	}
 	err = nag.Wildcards(b.stack, b.sessionRole, b.sessionAccess(), map[string]string{
 		"OwnLog":        "the streams of one install's group, one for each job and attempt",
 		"OwnArtifacts":  "the repositories of one app, one for each component",

@@ -97,7 +97,7 @@ func (s *server) appRoutes(c *control.Control) {
 			builds, err := c.BuildApp(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.IdempotencyKey)
 			out := wire.AppBuilds{Builds: []wire.ComponentBuild{}}
 			for _, b := range builds {
-				w := wire.ComponentBuild{Component: b.Component, Artifact: b.Earlier.Artifact, Commit: b.Earlier.Commit}
+				w := wire.ComponentBuild{Component: b.Component, Artifact: b.Earlier.Artifact, Revision: b.Earlier.Revision}
 				if b.Job != nil {
 					j := renderJob(*b.Job)
 					w.Job = &j

@@ -39,9 +39,9 @@ func renderVersion(v control.Version) wire.AppVersion {
 	}
 	for _, c := range v.Spec.Components {
 		w := wire.AppComponent{Name: c.Name, Type: c.Type, DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name]}
-		if c.Git != nil {
-			by := v.Builds[c.Name]
-			w.Git = &wire.GitSource{URL: c.Git.URL, Ref: c.Git.Ref, Commit: by.Commit, BuildJob: string(by.Job)}
+		if c.Built() {
+			from, by := c.From(), v.Builds[c.Name]
+			w.Built = &wire.BuiltSource{URL: from.URL, Chart: from.Chart, Ref: from.Ref, Revision: by.Revision, BuildJob: string(by.Job)}
 		}
 		out.Components = append(out.Components, w)
 	}
@@ -201,7 +201,7 @@ func renderJob(j control.Job) wire.Job {
 		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes)}
 	}
 	if b := j.Build; b != nil {
-		out.Build = &wire.JobBuild{App: b.App, Component: b.Component, URL: b.Git.URL, Ref: b.Git.Ref, Commit: b.Commit, Artifact: b.Artifact}
+		out.Build = &wire.JobBuild{App: b.App, Component: b.Component, URL: b.From.URL, Chart: b.From.Chart, Ref: b.From.Ref, Revision: b.Revision, Artifact: b.Artifact}
 	}
 	for _, d := range j.Deaths {
 		out.Deaths = append(out.Deaths, wire.JobDeath{Epoch: d.Epoch, Reason: string(d.Reason), Message: d.Message, ExitCode: d.ExitCode, DiskFull: d.DiskFull,

@@ -174,6 +174,7 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		report(where+".source", "invalid-source", fmt.Sprintf("the source %s must be written as %q", yamlnode.Quote(c.Source), clean), "")
 	}
 	checkGit(report, where, c)
+	checkChart(report, where, c)
 	if c.Job != (Job{}) {
 		if field, message, hint := runnerspec.OnFargate(c.Job.CPU, c.Job.Memory); field != "" {
 			report(where+".job."+field, "invalid-value", "the job's "+message, hint)

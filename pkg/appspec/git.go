@@ -33,11 +33,41 @@ func (g Git) Commit() bool { return commitPattern.MatchString(g.Ref) }
 
 // Built reports whether a build makes the component's artifact. The artifact of another component is packed from the
 // app's folder.
-func (c Component) Built() bool { return c.Git != nil }
+func (c Component) Built() bool { return c.Git != nil || c.Chart != nil }
 
-// SameBuild reports whether a build of o certainly has the result of a build of c.
+// Origin is the place from which a build fetches a source.
+type Origin struct {
+	Kind        string // OriginGit or OriginChart
+	URL         string
+	Chart       string // name of the chart in a repository of charts
+	Ref         string // commit, tag or branch; version of the chart
+	Credentials string // name of a secret of the build runner; "": none
+}
+
+// The kinds of an Origin.
+const (
+	OriginGit   = "git"
+	OriginChart = "chart"
+)
+
+// From returns the place from which a build fetches the component's source; the zero Origin if it is not built.
+func (c Component) From() Origin {
+	switch {
+	case c.Git != nil:
+		return Origin{Kind: OriginGit, URL: c.Git.URL, Ref: c.Git.Ref, Credentials: c.Git.Credentials}
+	case c.Chart != nil:
+		return Origin{Kind: OriginChart, URL: c.Chart.URL, Chart: c.Chart.Name, Ref: c.Chart.Version, Credentials: c.Chart.Credentials}
+	}
+	return Origin{}
+}
+
+// SameBuild reports whether a build of o has the result of a build of c: a commit and a version of a chart name the same
+// files at each build.
 func (c Component) SameBuild(o Component) bool {
-	return c.Git != nil && o.Git != nil && c.Git.Commit() && c.Git.URL == o.Git.URL && c.Git.Ref == o.Git.Ref && c.Source == o.Source && c.Type == o.Type
+	a, b := c.From(), o.From()
+	a.Credentials, b.Credentials = "", ""
+	fixed := c.Chart != nil || c.Git != nil && c.Git.Commit()
+	return fixed && a == b && c.Source == o.Source && c.Type == o.Type
 }
 
 // checkGit reports what is wrong with the repository of a component.
@@ -53,9 +83,13 @@ func checkGit(report reporter, where string, c Component) {
 		report(where+".git.ref", "invalid-git-ref", fmt.Sprintf("%s is not a commit, tag or branch", yamlnode.Quote(g.Ref)),
 			"Write a commit as 40 hexadecimal digits, or the name of a tag or branch.")
 	}
-	if g.Credentials != "" && (!secretName.MatchString(g.Credentials) || runnerspec.SecretVariable(g.Credentials) != "") {
-		report(where+".git.credentials", "invalid-name", fmt.Sprintf("%s is not the name of a secret", yamlnode.Quote(g.Credentials)),
-			"Use upper-case letters, digits and underscores, such as GITHUB_TOKEN.")
+	checkCredentials(report, where+".git.credentials", g.Credentials)
+}
+
+// checkCredentials reports a name that no secret of a build runner has.
+func checkCredentials(report reporter, where, name string) {
+	if name != "" && (!secretName.MatchString(name) || runnerspec.SecretVariable(name) != "") {
+		report(where, "invalid-name", fmt.Sprintf("%s is not the name of a secret", yamlnode.Quote(name)), "Use upper-case letters, digits and underscores, such as GITHUB_TOKEN.")
 	}
 }
 
@@ -81,8 +115,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// CheckSource checks the files of a component whose source is in a git repository, as Load checks the files of the
-// app's folder: fsys is the repository's top. It returns the folders to pack, or all problems.
+// CheckSource checks the files of a component that is built, as Load checks the files of the app's folder: fsys is what
+// the build fetched. It returns the folders to pack, or all problems.
 func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
 	m, message, hint, problems := checkFolder(fsys, c.Source, c.Type)
 	report := func(_, code, message, hint string) {

@@ -153,6 +153,9 @@ func (r *reader) complete() {
 		}
 	}
 	for i := range r.app.Components {
+		if c := &r.app.Components[i]; c.Chart != nil && !r.Given("components."+c.Name+".source") {
+			c.Source = "."
+		}
 		if clean, wrong, _ := cleanSource(r.app.Components[i].Source); wrong == "" {
 			r.app.Components[i].Source = clean
 		}

@@ -172,6 +172,21 @@ func badApps() map[string]badApp {
 				"8:29 invalid-source: leaves the repository", `8:80 invalid-git-ref: "a..b"`, `8:99 invalid-name: "var.token"`, "9:37 missing-field: ref",
 			},
 		},
+		"a chart that no build can fetch": {
+			"fairlead: v1\nname: a\ncomponents:\n" +
+				"  a: {type: helm, chart: {url: 'http://charts.example.com', name: web, version: 1.2.3}}\n" +
+				"  b: {type: helm, chart: {url: 'https://charts.example.com', version: '>=1.0'}}\n" +
+				"  c: {type: helm, chart: {url: 'oci://ghcr.io/acme/web:1.2.3', version: 1.2.3}}\n" +
+				"  d: {type: helm, chart: {url: 'oci://ghcr.io/acme/web', name: web, version: 1.2.3}}\n" +
+				"  e: {type: script, chart: {url: 'https://charts.example.com', name: web, version: 1.2.3}}\n" +
+				"  f: {type: helm, source: ., git: {url: 'https://git.example.com/x', ref: v1}, chart: {url: 'https://charts.example.com', name: web, version: 1.2.3}}\n" +
+				"  g: {type: helm}\n" +
+				"  h: {type: helm, chart: {url: 'https://charts.example.com', name: web, version: v1.19.1}}\n",
+			[]string{
+				"4:32 invalid-chart-url: https URL", "5:26 missing-field: name of the chart", `5:71 invalid-chart-version: ">=1.0"`,
+				"6:32 invalid-chart-url: registry", "7:64 invalid-chart-url: named twice", "8:28 not-a-chart: type script", "9:87 two-origins: ", `10:3 missing-field: "source"`,
+			},
+		},
 		"another version":  {"fairlead: v2\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: "v2"`}},
 		"version a number": {"fairlead: 1\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: 1`}},
 		"name a number":    {"fairlead: v1\nname: 7\ncomponents:" + component, []string{`2:7 wrong-type: quotes`}},

@@ -41,6 +41,9 @@ type Type struct {
 	// File is a file that the source must have at its top; "": none besides Executable.
 	File string
 
+	// Charts reports whether the source can be a chart in a repository of Helm charts.
+	Charts bool
+
 	// Protocol reports whether the plugin is a program that speaks pkg/pluginprotocol: the
 	// file Executable of the source, or the program Program of the runner. Its plans are
 	// saved in the storage of states.
@@ -195,6 +198,7 @@ var types = []Type{
 	{
 		Name: Helm, Doc: "helm is the folder of a Helm chart.",
 		File:     "Chart.yaml",
+		Charts:   true,
 		Protocol: true,
 		Program:  "kubernetes",
 		Options: []Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,

@@ -76,6 +76,7 @@ type RunnerAPI struct {
 	TokensKey      string   `env:"FAIRLEAD_TOKENS_KEY,notEmpty" doc:"ARN of the KMS HMAC key from which the key of tokens is derived"`
 	CancelTable    string   `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SessionRole    string   `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
+	BuilderRole    string   `env:"FAIRLEAD_BUILDER_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each build of a component, with the app as session tag"`
 	LogBurst       int      `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
 	LogPerHour     int      `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
 	Version        string   `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`

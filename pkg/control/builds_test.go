@@ -71,7 +71,7 @@ func TestVersionHasTheArtifactOfItsBuild(t *testing.T) {
 		if b.Job == nil || b.Job.Operation != job.OpBuild || b.Job.RunnerName != "builder" || b.Job.Install != "" {
 			t.Fatalf("the build is %+v", b.Job)
 		}
-		if spec.Push != "orgs/default/shop/web/built" || spec.Build == nil || spec.Build.Git != (events.GitRef{URL: "https://git.example.com/shop", Ref: "v1"}) || spec.Build.Source != "web" || spec.Build.Type != "terraform" {
+		if spec.Push != "orgs/default/shop/web/built" || spec.Build == nil || spec.Build.From != (events.Origin{Kind: "git", URL: "https://git.example.com/shop", Ref: "v1"}) || spec.Build.Source != "web" || spec.Build.Type != "terraform" {
 			t.Errorf("the spec is %+v, to %s", spec.Build, spec.Push)
 		}
 		again, err := p.BuildApp(p.ctx, org, "shop", p.canonical(fromGit("v1")), "key-1")
@@ -83,7 +83,7 @@ func TestVersionHasTheArtifactOfItsBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		j, err := p.Job(p.ctx, org, b.Job.ID)
-		if err != nil || j.Build.Artifact == "" || v.Artifacts["web"] != j.Build.Artifact || v.Builds["web"].Commit != j.Build.Commit || v.Builds["web"].Job != j.ID {
+		if err != nil || j.Build.Artifact == "" || v.Artifacts["web"] != j.Build.Artifact || v.Builds["web"].Revision != j.Build.Revision || v.Builds["web"].Job != j.ID {
 			t.Errorf("the version has %v and %+v, the job %+v, %v", v.Artifacts, v.Builds, j.Build, err)
 		}
 	})

@@ -302,7 +302,7 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 	rep := control.Report{Outcome: control.OutcomeSucceeded}
 	switch spec.Operation {
 	case "build":
-		rep.Built = &control.Built{Artifact: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Build.Git.Ref+spec.Build.Source))), Commit: fmt.Sprintf("%040x", crc32.ChecksumIEEE([]byte(spec.Build.Git.Ref)))}
+		rep.Built = &control.Built{Artifact: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref+spec.Build.Source))), Revision: fmt.Sprintf("%040x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref)))}
 	case "plan", "plan-destroy":
 		want := ""
 		if spec.Operation == "plan" {

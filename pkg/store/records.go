@@ -38,15 +38,17 @@ type Version struct {
 
 // BuiltBy is the build that made an artifact.
 type BuiltBy struct {
-	Job    fairlead.JobID `json:"job"`
-	Commit string         `json:"commit"` // the commit of the source: hexadecimal digits
+	Job fairlead.JobID `json:"job"`
+	// Revision is what was built: the commit of a git repository, as hexadecimal digits, or
+	// the digest of a chart's archive.
+	Revision string `json:"revision"`
 }
 
 // Build is what a build job makes, and its result.
 type Build struct {
 	events.Build
 	Artifact string `json:"artifact,omitempty"` // digest of the result; "": the job has not succeeded
-	Commit   string `json:"commit,omitempty"`   // as in BuiltBy
+	Revision string `json:"revision,omitempty"` // as in BuiltBy
 }
 
 // Install is one app in one customer's account. Its record is also the lock that

@@ -15,7 +15,7 @@ import (
 //
 //	json   the name of the field
 //	doc    the documentation for people; a struct field without it is not part of the file
-//	must   "true": required and not empty; "there": required, may be empty
+//	must   "true": required and not empty; "there": required, may be empty; "unless x": as "there" if the field x is not given
 //	alias  names that newcomers write instead, separated by spaces
 //	check  the name of its Check
 //	only   which authors may set the field; the Reader ignores it
@@ -26,6 +26,15 @@ type FieldType struct {
 	Aliases                []string
 	Type                   reflect.Type
 	index                  []int
+}
+
+// Unless returns the field in whose place the field is required, or "".
+func (f FieldType) Unless() string {
+	other, ok := strings.CutPrefix(f.Must, "unless ")
+	if !ok {
+		return ""
+	}
+	return other
 }
 
 // FieldsOf returns the fields of a struct, including those of embedded structs.
@@ -253,6 +262,7 @@ func (r *Reader) structure(n Node, v reflect.Value, where string) {
 		path := Join(where, f.Name)
 		switch is, given := r.nodes[path]; {
 		case f.Must == "":
+		case f.Unless() != "" && r.Given(Join(where, f.Unless())):
 		case !given:
 			r.Report(path, "missing-field", fmt.Sprintf("%s lacks the field %q", NameOf(where), f.Name), f.Doc+r.Rules.Check(f.Check).Doc)
 		case f.Must == "true" && (is.Value == "" || is.Shape == List && len(is.Items) == 0):

@@ -25,7 +25,7 @@ const secretTimeout = 30 * time.Second
 // gets it.
 func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secrets *redact.Set) (map[string]string, error) {
 	if spec.Build != nil {
-		return a.giveBuildSecret(ctx, spec.Build.Git.Credentials, secrets)
+		return a.giveBuildSecret(ctx, spec.Build.From.Credentials, secrets)
 	}
 	if op := job.Operation(spec.Operation); op.OfRunner() || op == job.OpMigrateState {
 		return map[string]string{}, nil // these start no code of the app

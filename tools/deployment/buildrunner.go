@@ -54,7 +54,7 @@ func (d *Deployment) ensureRunner(ctx context.Context, s state) (string, error) 
 // the control plane, because a task loses its disk when it ends.
 func (d *Deployment) createRunner(ctx context.Context, role string) (string, error) {
 	d.say("Creating the runner %s", d.BuildRunner)
-	out, err := d.Run(ctx, d.cli("", "runner", "create", d.BuildRunner, "--aws-role", role, "--storage", "http", "--json"))
+	out, err := d.Run(ctx, d.cli("", "runner", "create", d.BuildRunner, "--aws-role", role, "--set", "runner_configuration.type=local", "--set", "runner_configuration.builds=true", "--set", "state_storage_configuration.type=http", "--json"))
 	if err != nil {
 		return "", err
 	}

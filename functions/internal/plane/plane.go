@@ -61,11 +61,46 @@ type Resources struct {
 	Attests                             bool                // verify the AWS role or OIDC token of an agent or of a step: in the functions that open sessions and start jobs
 	Sessions                            *awssession.Options // the runners' own access to queues, logs and artifacts; nil: no access
 	Publishing                          *awssession.Options // the access of publishers; nil: no one can publish
+	Building                            *awssession.Options // the access of builds, in the function that starts jobs; nil: no build can push
 }
 
 // Queue returns the queues of all runners.
 func Queue(cfg aws.Config, prefix string, makes bool) (*sqs.Queue, error) {
 	return sqs.New(cfg, sqs.Options{Prefix: prefix, MaxReceives: sqs.MaxReceives, Make: makes, Now: time.Now})
+}
+
+// grantAccess wires the access of runners, publishers and builds to resources of the control plane's account.
+func grantAccess(ctx context.Context, cfg aws.Config, r Resources, parts *control.Deps) (err error) {
+	if r.Sessions != nil {
+		o := *r.Sessions
+		if o.CancelTable = r.CancelTable; o.CancelTable != "" {
+			if o.CancelURL, err = cancels.Endpoint(ctx, cfg); err != nil {
+				return err
+			}
+		}
+		sessions, err := awssession.New(cfg, o)
+		if err != nil {
+			return err
+		}
+		parts.Access = sessions
+		registry := ecr.Options{Account: sessions.Account(), Prefix: r.Sessions.ArtifactPrefix}
+		if r.Building != nil {
+			builder, err := awssession.New(cfg, *r.Building)
+			if err != nil {
+				return err
+			}
+			registry.Build = builder.Build
+		}
+		parts.Artifacts = ecr.New(cfg, registry)
+	}
+	if r.Publishing != nil {
+		publisher, err := awssession.New(cfg, *r.Publishing)
+		if err != nil {
+			return err
+		}
+		parts.Artifacts = ecr.New(cfg, ecr.Options{Account: publisher.Account(), Prefix: r.Publishing.ArtifactPrefix, Publish: publisher.Publish})
+	}
+	return nil
 }
 
 // Control wires the use cases. It asks KMS for the public half of the signing key and for the key
@@ -102,26 +137,8 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		parts.AWS = awsiam.NewVerifier(stsTransport(), time.Now, awsiam.Options{})
 		parts.OIDC = oidc.NewVerifier(oidc.Transport(oidc.Rules{}), time.Now, oidc.Rules{})
 	}
-	if r.Sessions != nil {
-		o := *r.Sessions
-		if o.CancelTable = r.CancelTable; o.CancelTable != "" {
-			if o.CancelURL, err = cancels.Endpoint(ctx, cfg); err != nil {
-				return nil, err
-			}
-		}
-		sessions, err := awssession.New(cfg, o)
-		if err != nil {
-			return nil, err
-		}
-		parts.Access = sessions
-		parts.Artifacts = ecr.New(cfg, ecr.Options{Account: sessions.Account(), Prefix: r.Sessions.ArtifactPrefix})
-	}
-	if r.Publishing != nil {
-		publisher, err := awssession.New(cfg, *r.Publishing)
-		if err != nil {
-			return nil, err
-		}
-		parts.Artifacts = ecr.New(cfg, ecr.Options{Account: publisher.Account(), Prefix: r.Publishing.ArtifactPrefix, Publish: publisher.Publish})
+	if err := grantAccess(ctx, cfg, r, &parts); err != nil {
+		return nil, err
 	}
 	if r.SigningKey != "" {
 		signing, err := kms.NewSigning(ctx, cfg, r.SigningKey)

@@ -208,7 +208,7 @@ func (c *cloud) sessionAPI() *config.SessionAPI {
 
 func (c *cloud) runnerAPI() *config.RunnerAPI {
 	return &config.RunnerAPI{URL: "https://fairlead.example", Table: c.table, LogTable: c.logTable, CancelTable: c.cancels, Blobs: c.bucket, QueuePrefix: c.prefix, LogGroupPrefix: c.logGroups, ArtifactPrefix: "x/",
-		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", LogLevel: "info"}
+		SealKey: c.sealKey, SigningKey: c.signingKey, TokensKey: c.tokenKey, SessionRole: "arn:aws:iam::123456789012:role/session", BuilderRole: "arn:aws:iam::123456789012:role/builder", LogLevel: "info"}
 }
 
 func (c *cloud) dispatch() *config.Dispatch {

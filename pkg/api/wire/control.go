@@ -84,16 +84,17 @@ type ComponentBuild struct {
 	Component string `json:"component"`
 	Job       *Job   `json:"job,omitempty" doc:"The job that builds it; absent if an earlier build of the same commit has its artifact"`
 	Artifact  string `json:"artifact,omitempty" doc:"Digest of the artifact of the earlier build"`
-	Commit    string `json:"commit,omitempty" doc:"Commit of the earlier build"`
+	Revision  string `json:"revision,omitempty" doc:"Commit or digest that the earlier build has built"`
 }
 
 // JobBuild is what a build job makes.
 type JobBuild struct {
 	App       string `json:"app"`
 	Component string `json:"component"`
-	URL       string `json:"url" doc:"URL of the git repository"`
-	Ref       string `json:"ref" doc:"Commit, tag or branch that the app names"`
-	Commit    string `json:"commit,omitempty" doc:"Commit that was built"`
+	URL       string `json:"url" doc:"URL of the git repository, or of the repository of charts"`
+	Chart     string `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
+	Ref       string `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart"`
+	Revision  string `json:"revision,omitempty" doc:"Commit that was built, or digest of the chart's archive"`
 	Artifact  string `json:"artifact,omitempty" doc:"Digest of the artifact that the build made"`
 }
 
@@ -148,18 +149,19 @@ type AppInput struct {
 
 // AppComponent is a component of an app version.
 type AppComponent struct {
-	Name      string     `json:"name"`
-	Type      string     `json:"type"`
-	DependsOn []string   `json:"depends_on" nullable:"false"`
-	Artifact  string     `json:"artifact" doc:"Digest of the source artifact"`
-	Git       *GitSource `json:"git,omitempty" doc:"The git repository that has the source; absent: the app's folder has it"`
+	Name      string       `json:"name"`
+	Type      string       `json:"type"`
+	DependsOn []string     `json:"depends_on" nullable:"false"`
+	Artifact  string       `json:"artifact" doc:"Digest of the source artifact"`
+	Built     *BuiltSource `json:"built,omitempty" doc:"Where a build took the source from; absent: the app's folder has it"`
 }
 
-// GitSource is a component's source in a git repository.
-type GitSource struct {
-	URL      string `json:"url"`
-	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names"`
-	Commit   string `json:"commit" doc:"Commit that was built"`
+// BuiltSource is a component's source in a git repository or a repository of charts.
+type BuiltSource struct {
+	URL      string `json:"url" doc:"URL of the git repository, or of the repository of charts"`
+	Chart    string `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
+	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart"`
+	Revision string `json:"revision" doc:"Commit that was built, or digest of the chart's archive"`
 	BuildJob string `json:"build_job" doc:"Job that built the artifact"`
 }
 

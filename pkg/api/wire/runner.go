@@ -454,7 +454,7 @@ type FinishRequest struct {
 // Built is the result of a build.
 type Built struct {
 	Artifact string `json:"artifact" form:"digest" doc:"Digest of the artifact that the build pushed"`
-	Commit   string `json:"commit" maxLength:"64" doc:"Commit of the source"`
+	Revision string `json:"revision" maxLength:"80" doc:"Commit that was built, or digest of the chart's archive"`
 }
 
 // FullOutput is an output with its value, sensitive or not.

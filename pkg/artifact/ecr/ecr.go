@@ -33,6 +33,9 @@ type Options struct {
 	// Publish returns credentials that can push only the artifacts of the app. It is nil if
 	// this process does not publish apps.
 	Publish func(context.Context, fairlead.AppID) (identity.Access, error)
+	// Build returns credentials that can push only the built artifacts of the component. It is nil if this process starts
+	// no builds.
+	Build func(ctx context.Context, app fairlead.AppID, component string) (identity.Access, error)
 }
 
 // Registry is the ECR registry of one account in one region. Safe for
@@ -65,21 +68,41 @@ func (r *Registry) OpenForPush(ctx context.Context, app fairlead.AppID, componen
 	if r.options.Publish == nil {
 		return identity.Login{}, errors.New("this process does not publish artifacts")
 	}
-	client := r.client(r.cfg)
-	for _, c := range components {
-		name := r.Repository(app, c)
-		// Artifacts are pushed and fetched by digest, so the tags can be immutable.
-		_, err := client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &name, ImageTagMutability: types.ImageTagMutabilityImmutable,
-			Tags: []types.Tag{{Key: aws.String("fairlead-app"), Value: aws.String(string(app))}}})
-		if _, there := errors.AsType[*types.RepositoryAlreadyExistsException](err); err != nil && !there {
-			return identity.Login{}, awsapi.Classify(ctx, "ECR", "create repository "+name, err)
-		}
+	if err := r.Make(ctx, app, components); err != nil {
+		return identity.Login{}, err
 	}
 	a, err := r.options.Publish(ctx, app)
 	if err != nil {
 		return identity.Login{}, err
 	}
 	return r.Login(ctx, a)
+}
+
+// OpenForBuild returns a login that can push only to the repository of the component's built artifacts, which must exist.
+func (r *Registry) OpenForBuild(ctx context.Context, app fairlead.AppID, component string) (identity.Login, error) {
+	if r.options.Build == nil {
+		return identity.Login{}, errors.New("this process starts no builds")
+	}
+	a, err := r.options.Build(ctx, app, component)
+	if err != nil {
+		return identity.Login{}, err
+	}
+	return r.Login(ctx, a)
+}
+
+// Make creates the missing repositories of the names below an app. Calling it again is safe.
+func (r *Registry) Make(ctx context.Context, app fairlead.AppID, names []string) error {
+	client := r.client(r.cfg)
+	for _, c := range names {
+		name := r.Repository(app, c)
+		// Artifacts are pushed and fetched by digest, so the tags can be immutable.
+		_, err := client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &name, ImageTagMutability: types.ImageTagMutabilityImmutable,
+			Tags: []types.Tag{{Key: aws.String("fairlead-app"), Value: aws.String(string(app))}}})
+		if _, there := errors.AsType[*types.RepositoryAlreadyExistsException](err); err != nil && !there {
+			return awsapi.Classify(ctx, "ECR", "create repository "+name, err)
+		}
+	}
+	return nil
 }
 
 // Login returns a login with the permissions of the credentials.

@@ -85,7 +85,8 @@ func TestRegistryConforms(t *testing.T) {
 	}
 	controltest.Artifacts(t, controltest.Registry{Access: access,
 		Open: func(*testing.T) control.Artifacts {
-			return ecr.New(cfg, ecr.Options{Account: account, Prefix: "fairlead-suite/app/", Publish: func(context.Context, fairlead.AppID) (identity.Access, error) { return access(), nil }})
+			return ecr.New(cfg, ecr.Options{Account: account, Prefix: "fairlead-suite/app/", Publish: func(context.Context, fairlead.AppID) (identity.Access, error) { return access(), nil },
+				Build: func(context.Context, fairlead.AppID, string) (identity.Access, error) { return access(), nil }})
 		},
 		There: func(t *testing.T, repository string) bool {
 			_, err := awsecr.NewFromConfig(cfg).DescribeRepositories(t.Context(), &awsecr.DescribeRepositoriesInput{RepositoryNames: []string{repository}})

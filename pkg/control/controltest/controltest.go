@@ -53,6 +53,22 @@ func Artifacts(t *testing.T, h Registry) {
 			}
 		}
 	})
+	t.Run("a build pushes to a repository that exists", func(t *testing.T) {
+		r := h.Open(t)
+		for range 2 {
+			if err := r.Make(t.Context(), "app_built", []string{"web/built"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !h.There(t, r.Repository("app_built", "web/built")) || h.There(t, r.Repository("app_built", "web")) {
+			t.Error("the repository of built artifacts does not exist, or another one does")
+		}
+		l, err := r.OpenForBuild(t.Context(), "app_built", "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		good(t, l)
+	})
 	t.Run("a login expires with its credentials", func(t *testing.T) {
 		a := h.Access()
 		l, err := h.Open(t).Login(t.Context(), a)

@@ -93,6 +93,18 @@ func (g *Granter) Publish(ctx context.Context, app fairlead.AppID) (identity.Acc
 	return a, err
 }
 
+// Build returns credentials for pushing the built artifacts of one component of the app. They have the session name of a
+// publisher, because a session has no other name that the role's trust policy could check.
+func (g *Granter) Build(ctx context.Context, app fairlead.AppID, component string) (identity.Access, error) {
+	document, err := BuildPolicy(g.places, app, component)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	a, err := g.assume(ctx, string(app), document, []Tag{{TagApp, string(app)}})
+	a.Repository = g.places.Repository(app)
+	return a, err
+}
+
 func (g *Granter) assume(ctx context.Context, name, document string, tagged []Tag) (identity.Access, error) {
 	var tags []types.Tag
 	for _, t := range tagged {

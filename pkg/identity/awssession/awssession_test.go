@@ -76,8 +76,20 @@ func TestPolicyIsExact(t *testing.T) {
 	if got, err := awssession.PublishPolicy(places, "app_a"); err != nil || got != `{"Version":"2012-10-17","Statement":[`+
 		`{"Effect":"Allow","Action":["ecr:BatchCheckLayerAvailability","ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:InitiateLayerUpload",`+
 		`"ecr:UploadLayerPart","ecr:CompleteLayerUpload","ecr:PutImage"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*"},`+
+		`{"Effect":"Deny","Action":["ecr:InitiateLayerUpload","ecr:UploadLayerPart","ecr:CompleteLayerUpload","ecr:PutImage"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/*/built"},`+
 		`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}` {
 		t.Errorf("the policy for publishing is %s, %v", got, err)
+	}
+	if got, err := awssession.BuildPolicy(places, "app_a", "web"); err != nil || got != `{"Version":"2012-10-17","Statement":[`+
+		`{"Effect":"Allow","Action":["ecr:BatchCheckLayerAvailability","ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:InitiateLayerUpload",`+
+		`"ecr:UploadLayerPart","ecr:CompleteLayerUpload","ecr:PutImage"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/web/built"},`+
+		`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}` {
+		t.Errorf("the policy of a build is %s, %v", got, err)
+	}
+	for _, component := range []string{"", "*", "web/*", "../web", "web?", "${aws:PrincipalTag/x}", "Web"} {
+		if got, err := awssession.BuildPolicy(places, "app_a", component); err == nil {
+			t.Errorf("BuildPolicy of %q returns %s, want an error", component, got)
+		}
 	}
 	for _, app := range []fairlead.AppID{"", "*", "app_*", "app_a/../app_b", "${aws:PrincipalTag/x}"} {
 		if got, err := awssession.PublishPolicy(places, app); err == nil {

@@ -73,9 +73,14 @@ var (
 	artifactActions = [...]string{"ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:BatchCheckLayerAvailability"}
 	publishActions  = [...]string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
 		"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}
+	// pushActions are the publishActions that write.
+	pushActions = publishActions[3:]
 	// This action cannot be limited to resources. The login gives access only to resources that the other statements permit.
 	registryLogin = statement{Effect: "Allow", Action: []string{"ecr:GetAuthorizationToken"}, Resource: "*"}
 )
+
+// builtFolder ends the names of the repositories to which only builds push; package control names them.
+const builtFolder = "built"
 
 type statement struct {
 	Effect    string
@@ -150,12 +155,25 @@ func Policy(p Places, s identity.Scope) (string, error) {
 }
 
 // PublishPolicy returns the session policy for publishing an app, as JSON: it permits pushes to the app's
-// repositories.
+// repositories, except to those of built artifacts.
 func PublishPolicy(p Places, app fairlead.AppID) (string, error) {
 	if !identifier.MatchString(string(app)) {
 		return "", fmt.Errorf("session policy: %.80q is not the identifier of an app", app)
 	}
-	return render([]statement{{Effect: "Allow", Action: publishActions[:], Resource: p.repositories(app)}, registryLogin})
+	return render([]statement{{Effect: "Allow", Action: publishActions[:], Resource: p.repositories(app)},
+		{Effect: "Deny", Action: pushActions, Resource: p.repositories(app) + "/" + builtFolder}, registryLogin})
+}
+
+// componentName matches the name of a component. It permits no wildcard, no variable and no separator.
+var componentName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// BuildPolicy returns the session policy of a build, as JSON: it permits pushes to the repository of the component's
+// built artifacts and to no other.
+func BuildPolicy(p Places, app fairlead.AppID, component string) (string, error) {
+	if !identifier.MatchString(string(app)) || !componentName.MatchString(component) {
+		return "", fmt.Errorf("session policy: %.80q of %.80q is not a component of an app", component, app)
+	}
+	return render([]statement{{Effect: "Allow", Action: publishActions[:], Resource: p.arn("ecr", "repository/"+p.Repository(app)+"/"+component+"/"+builtFolder)}, registryLogin})
 }
 
 func render(list []statement) (string, error) {

@@ -35,12 +35,14 @@ func File(t reflect.Type, rules yamlnode.Rules, id, title string) []byte {
 // structSchema returns the schema of a struct. It adds the schemas of nested structs
 // to defs, by name.
 func structSchema(t reflect.Type, rules yamlnode.Rules, defs schema) schema {
-	properties, required := schema{}, []any{}
+	properties, required, either := schema{}, []any{}, []any{}
 	for _, f := range yamlnode.FieldsOf(t) {
 		c := rules.Check(f.Check)
 		p := valueSchema(f.Type, c, rules, defs)
 		maps.Copy(p, c.Schema)
 		switch kind, ok := p["type"].(string); {
+		case f.Unless() != "":
+			either = append(either, schema{"required": []any{f.Name}}, schema{"required": []any{f.Unless()}})
 		case f.Must != "":
 			required = append(required, f.Name)
 			if f.Must == "true" && kind == "array" {
@@ -55,6 +57,9 @@ func structSchema(t reflect.Type, rules yamlnode.Rules, defs schema) schema {
 		properties[f.Name] = p
 	}
 	s := schema{"type": "object", "additionalProperties": false, "properties": properties, "required": required}
+	if len(either) > 0 {
+		s["anyOf"] = either
+	}
 	if len(required) == 0 {
 		delete(s, "required")
 		s["type"] = []any{"object", "null"}

@@ -1,9 +1,10 @@
-// Package build is the plugin of builds. A build fetches a component's source from a git repository, checks it as app.yaml
+// Package build is the plugin of builds. A build fetches a component's source from a git repository or a repository of Helm
+// charts, checks it as app.yaml
 // requires, packs it and pushes the artifact. It changes nothing in a customer's account, and runs no file of the repository.
 //
 // A workspace holds:
 //
-//	src/          the repository at the commit
+//	src/          the repository at the commit, or the chart
 //	home/, tmp/   git's home and temporary files
 //	tool.pid      git's process number
 package build
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/artifact"
@@ -61,8 +63,16 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return plugin.Result{}, fmt.Errorf("create the workspace: %w", err)
 	}
-	g := git{plugin: p, spec: spec, env: env, folder: folder}
-	commit, err := g.fetch(ctx)
+	var revision string
+	var err error
+	switch from := spec.Build.From; from.Kind {
+	case events.OriginGit:
+		revision, err = git{plugin: p, spec: spec, env: env, folder: folder}.fetch(ctx)
+	case events.OriginChart:
+		revision, err = p.fetchChart(ctx, spec, env, folder)
+	default:
+		err = plugin.Errorf(fairlead.ReasonSpecInvalid, "this runner cannot fetch a source of kind %q: update it", from.Kind)
+	}
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -70,8 +80,8 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	fmt.Fprintf(env.Log, "built component %s of app %s from commit %s: %s\n", spec.Build.Component, spec.Build.App, commit, digest)
-	return plugin.Result{Built: &wire.Built{Artifact: digest, Commit: commit}}, nil
+	fmt.Fprintf(env.Log, "built component %s of app %s from %s: %s\n", spec.Build.Component, spec.Build.App, revision, digest)
+	return plugin.Result{Built: &wire.Built{Artifact: digest, Revision: revision}}, nil
 }
 
 // push checks the component's files in the folder, packs them and pushes them.

@@ -108,7 +108,7 @@ func (h *host) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 
 func (h *host) spec(repository, ref string, change ...func(*events.JobSpec)) plugin.Spec {
 	s := plugin.Spec{Plugin: build.Name, Operation: "build", Job: "job_1", Epoch: 1, Grace: 1, Push: "orgs/o/hello/web/built",
-		Build: &events.Build{App: "hello", Component: "web", Type: "script", Source: ".", Git: events.GitRef{URL: h.url + "/" + repository, Ref: ref}}}
+		Build: &events.Build{App: "hello", Component: "web", Type: "script", Source: ".", From: events.Origin{Kind: events.OriginGit, URL: h.url + "/" + repository, Ref: ref}}}
 	for _, c := range change {
 		c(&s)
 	}
@@ -118,7 +118,7 @@ func (h *host) spec(repository, ref string, change ...func(*events.JobSpec)) plu
 // token gives the build a secret with the value.
 func token(value string) func(*events.JobSpec) {
 	return func(s *events.JobSpec) {
-		s.Build.Git.Credentials = "TOKEN"
+		s.Build.From.Credentials = "TOKEN"
 		s.Vars = map[string]events.SpecVar{"TOKEN": {Value: json.RawMessage(`"` + value + `"`), Sensitive: true}}
 	}
 }
@@ -151,7 +151,7 @@ func TestArtifactIsNamedByItsFiles(t *testing.T) {
 	first := h.commit("hello", files, "v1")
 	in := func(s *events.JobSpec) { s.Build.Source = "web" }
 	res, log, err := h.run(t, h.spec("hello", "v1", in))
-	if err != nil || res.Built == nil || res.Built.Commit != first {
+	if err != nil || res.Built == nil || res.Built.Revision != first {
 		t.Fatalf("%+v, %v\n%s", res.Built, err, log)
 	}
 	root, err := os.OpenRoot(t.TempDir())
@@ -172,10 +172,10 @@ func TestArtifactIsNamedByItsFiles(t *testing.T) {
 	}
 	second := h.commit("hello", map[string]string{"other/file": "changed\n"}, "v2")
 	again, log, err := h.run(t, h.spec("hello", "v2", in))
-	if err != nil || again.Built.Commit != second || second == first || again.Built.Artifact != res.Built.Artifact {
+	if err != nil || again.Built.Revision != second || second == first || again.Built.Artifact != res.Built.Artifact {
 		t.Errorf("%+v, %v, want the artifact %s of commit %s\n%s", again.Built, err, res.Built.Artifact, second, log)
 	}
-	if old, log, err := h.run(t, h.spec("hello", first, in)); err != nil || old.Built.Commit != first {
+	if old, log, err := h.run(t, h.spec("hello", first, in)); err != nil || old.Built.Revision != first {
 		t.Errorf("a commit that no ref names any more: %+v, %v\n%s", old.Built, err, log)
 	}
 }
@@ -200,8 +200,8 @@ func TestWhatABuildRefuses(t *testing.T) {
 		"a private repository":           {h.spec("private/hello", "main"), fairlead.ReasonSourceUnavailable, "secret of a private repository"},
 		"a wrong password":               {h.spec("private/hello", "main", token("wrong-horse-battery")), fairlead.ReasonSourceUnavailable, "secret of a private repository"},
 		"a ref that looks like a flag":   {h.spec("hello", "--upload-pack=touch /tmp/owned"), fairlead.ReasonSourceUnavailable, ""},
-		"a repository on this disk":      {h.spec("", "main", func(s *events.JobSpec) { s.Build.Git.URL = "file://" + filepath.Join(h.root, "hello") }), fairlead.ReasonSourceUnavailable, ""},
-		"a repository by a program":      {h.spec("", "main", func(s *events.JobSpec) { s.Build.Git.URL = "ext::sh -c true" }), fairlead.ReasonSourceUnavailable, ""},
+		"a repository on this disk":      {h.spec("", "main", func(s *events.JobSpec) { s.Build.From.URL = "file://" + filepath.Join(h.root, "hello") }), fairlead.ReasonSourceUnavailable, ""},
+		"a repository by a program":      {h.spec("", "main", func(s *events.JobSpec) { s.Build.From.URL = "ext::sh -c true" }), fairlead.ReasonSourceUnavailable, ""},
 		"no such folder":                 {h.spec("hello", "main", func(s *events.JobSpec) { s.Build.Source = "modul" }), fairlead.ReasonSourceInvalid, `Did you mean "./module"?`},
 		"a folder out of the repository": {h.spec("hello", "main", func(s *events.JobSpec) { s.Build.Source = "../hello" }), fairlead.ReasonSourceInvalid, "leaves"},
 		"no executable run":              {h.spec("hello", "main", func(s *events.JobSpec) { s.Build.Source = "empty" }), fairlead.ReasonSourceInvalid, `holds no executable file "run"`},
@@ -235,7 +235,7 @@ func TestRedirectGetsNoPassword(t *testing.T) {
 	defer thief.Close()
 	lure := httptest.NewServer(http.RedirectHandler(thief.URL+"/hello/info/refs?service=git-upload-pack", http.StatusFound))
 	defer lure.Close()
-	_, log, err := h.run(t, h.spec("", "main", token(password), func(s *events.JobSpec) { s.Build.Git.URL = lure.URL + "/hello" }))
+	_, log, err := h.run(t, h.spec("", "main", token(password), func(s *events.JobSpec) { s.Build.From.URL = lure.URL + "/hello" }))
 	if plugin.ReasonOf(err) != fairlead.ReasonSourceUnavailable || len(asked) > 0 {
 		t.Errorf("%v; the other server got %d request(s)\n%s", err, len(asked), log)
 	}

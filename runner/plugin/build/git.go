@@ -31,7 +31,7 @@ const defaultUser = "x-access-token"
 // fetch writes the files of the ref to the folder and returns the commit. It fetches no history, no submodules and no
 // other refs.
 func (g git) fetch(ctx context.Context) (commit string, err error) {
-	ref := g.spec.Build.Git
+	ref := g.spec.Build.From
 	fmt.Fprintf(g.env.Log, "fetching %s of %s\n", ref.Ref, ref.URL)
 	for _, args := range [][]string{
 		{"init", "--quiet", "--initial-branch=build", "."},
@@ -64,7 +64,7 @@ func (g git) run(ctx context.Context, stdout io.Writer, args ...string) error {
 	err = end.Failure(ctx)
 	if err != nil && plugin.ReasonOf(err) == fairlead.ReasonToolFailed && !end.Interrupted {
 		return &plugin.Error{Reason: fairlead.ReasonSourceUnavailable, Err: err,
-			Message: fmt.Sprintf("git cannot get %s of %s: see the job's log. Check the URL, the ref, and whether the runner has the secret of a private repository", g.spec.Build.Git.Ref, g.spec.Build.Git.URL)}
+			Message: fmt.Sprintf("git cannot get %s of %s: see the job's log. Check the URL, the ref, and whether the runner has the secret of a private repository", g.spec.Build.From.Ref, g.spec.Build.From.URL)}
 	}
 	return err
 }
@@ -74,9 +74,9 @@ func (g git) run(ctx context.Context, stdout io.Writer, args ...string) error {
 // protocols but HTTP.
 func (g git) environ() map[string]string {
 	out := toolprocess.Environment(g.plugin.env, g.plugin.passEnv, g.spec, g.env.Workspace)
-	secret := g.env.Environ[g.spec.Build.Git.Credentials]
+	secret := g.env.Environ[g.spec.Build.From.Credentials]
 	g.env.Complete(out)
-	delete(out, g.spec.Build.Git.Credentials)
+	delete(out, g.spec.Build.From.Credentials)
 	settings := [][2]string{
 		{"core.hooksPath", "/dev/null"},
 		{"core.fsmonitor", "false"},
@@ -93,7 +93,7 @@ func (g git) environ() map[string]string {
 		}
 		// A redirect to another server must not get the password.
 		settings = append(settings, [2]string{"http.followRedirects", "false"},
-			[2]string{"http." + g.spec.Build.Git.URL + ".extraHeader", "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(secret))})
+			[2]string{"http." + g.spec.Build.From.URL + ".extraHeader", "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(secret))})
 	}
 	out["GIT_CONFIG_NOSYSTEM"], out["GIT_CONFIG_GLOBAL"] = "1", "/dev/null"
 	out["GIT_TERMINAL_PROMPT"], out["GIT_ALLOW_PROTOCOL"] = "0", "https:http"

@@ -37,7 +37,7 @@ func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, co
 			continue
 		}
 		jobs[b.Component] = b.Job.ID
-		c.say("Building component %s from %s of %s (job %s on runner %s)", b.Component, b.Job.Build.Ref, b.Job.Build.URL, b.Job.ID, b.Job.Runner)
+		c.say("Building component %s from %s of %s (job %s on runner %s)", b.Component, strings.TrimSpace(b.Job.Build.Chart+" "+b.Job.Build.Ref), b.Job.Build.URL, b.Job.ID, b.Job.Runner)
 		g.Go(func() error {
 			say := func(format string, args ...any) {
 				mu.Lock()

@@ -92,10 +92,14 @@ func (a App) Human(p *Page) {
 
 // sourceOf returns the digest of the component's artifact, and the commit from which it was built.
 func sourceOf(c wire.AppComponent) string {
-	if c.Git == nil {
+	if c.Built == nil {
 		return short(c.Artifact)
 	}
-	return fmt.Sprintf("%s, commit %.12s of %s", short(c.Artifact), c.Git.Commit, c.Git.URL)
+	b := c.Built
+	if b.Chart != "" || strings.HasPrefix(b.Revision, "sha256:") {
+		return fmt.Sprintf("%s, %s %s of %s", short(c.Artifact), cmp.Or(b.Chart, "chart"), b.Ref, b.URL)
+	}
+	return fmt.Sprintf("%s, commit %.12s of %s", short(c.Artifact), b.Revision, b.URL)
 }
 
 func inputDefault(in wire.AppInput) string {

@@ -157,23 +157,31 @@ func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
 	return tx.Artifacts.Repository(app.V.ID, name), nil
 }
 
-func versionOf(tx *kernel.Tx, h kernel.Holder) (store.Job, Version, error) {
-	r, err := tx.Held(tx.Ctx, h)
-	if err != nil {
-		return store.Job{}, Version{}, err
-	}
-	v, err := ReadVersion(tx, r.V.Version)
-	return r.V, v, err
-}
-
-// PullLogin returns the login with which the holder's job pulls its artifacts. ok is
+// PullLogin returns the login with which the holder's job pulls its artifacts, or with
+// which a build pushes its artifact. ok is
 // false if the job's own token is the login.
 func (cat *Catalog) PullLogin(ctx context.Context, h kernel.Holder) (l identity.Login, ok bool, err error) {
 	if cat.Artifacts == nil || cat.Access == nil {
 		_, err := cat.Held(ctx, h)
 		return identity.Login{}, false, err
 	}
-	j, v, err := versionOf(cat.Reading(ctx), h)
+	tx := cat.Reading(ctx)
+	r, err := tx.Held(ctx, h)
+	if err != nil {
+		return identity.Login{}, false, err
+	}
+	j := r.V
+	if b := j.Build; b != nil {
+		app, err := appIDOf(tx, j.Org, b.App)
+		if err != nil {
+			return identity.Login{}, false, err
+		}
+		if l, err = cat.Artifacts.OpenForBuild(ctx, app, b.Component); err != nil {
+			return identity.Login{}, false, registryUnavailable(fmt.Errorf("job %s: %w", h.Job, err))
+		}
+		return l, true, nil
+	}
+	v, err := ReadVersion(tx, j.Version)
 	if err != nil {
 		return identity.Login{}, false, err
 	}

@@ -36,7 +36,7 @@ func BuildOf(app string, c appspec.Component) events.Build {
 		}
 	}
 	slices.Sort(vars)
-	return events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, Git: events.GitRef(*c.Git), Vars: vars}
+	return events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, From: events.Origin(c.From()), Vars: vars}
 }
 
 // ParseConfig reads the canonical configuration of the app.
@@ -57,8 +57,10 @@ func ParseConfig(name string, config []byte) (*appspec.App, error) {
 
 // BuiltBy is the build that made an artifact.
 type BuiltBy struct {
-	Job    fairlead.JobID
-	Commit string // of the source, hexadecimal
+	Job fairlead.JobID
+	// Revision is what was built: the commit of a git repository, as hexadecimal digits, or
+	// the digest of a chart's archive.
+	Revision string
 }
 
 // Built is an artifact that a build made.
@@ -162,8 +164,8 @@ func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component,
 		return Built{}, false, nil
 	}
 	want := BuildOf(app, c)
-	same := b.App == want.App && b.Component == want.Component && b.Type == want.Type && b.Source == want.Source && b.Git == want.Git
-	return Built{b.Artifact, BuiltBy{Job: id, Commit: b.Commit}}, same, nil
+	same := b.App == want.App && b.Component == want.Component && b.Type == want.Type && b.Source == want.Source && b.From == want.From
+	return Built{b.Artifact, BuiltBy{Job: id, Revision: b.Revision}}, same, nil
 }
 
 // JobRepository returns the only repository of the control plane's own registry that the job of the lease's holder may
@@ -182,6 +184,28 @@ func (cat *Catalog) JobRepository(ctx context.Context, h kernel.Holder) (reposit
 		return "", false, err
 	}
 	return Repository(v.Org, v.App, r.V.Component), false, nil
+}
+
+// MakeBuildRepositories creates the missing repositories of the app's built artifacts. The control plane's own registry
+// needs none.
+func (cat *Catalog) MakeBuildRepositories(ctx context.Context, org fairlead.OrgID, app *appspec.App) error {
+	var names []string
+	for _, c := range app.Components {
+		if c.Built() {
+			names = append(names, artifactName(c.Name, true))
+		}
+	}
+	if cat.Artifacts == nil || len(names) == 0 {
+		return nil
+	}
+	id, err := appIDOf(cat.Reading(ctx), org, app.Name)
+	if err != nil {
+		return err
+	}
+	if err := cat.Artifacts.Make(ctx, id, names); err != nil {
+		return registryUnavailable(err)
+	}
+	return nil
 }
 
 // BuildRepository returns the repository to which a build of the org pushes.

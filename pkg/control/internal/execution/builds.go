@@ -30,14 +30,14 @@ type Build struct {
 type JobBuild struct {
 	events.Build
 	Artifact string // digest of the result; "": the job has not succeeded
-	Commit   string // of the source, hexadecimal
+	Revision string // as in BuiltBy
 }
 
 func jobBuild(b *store.Build) *JobBuild {
 	if b == nil {
 		return nil
 	}
-	return &JobBuild{b.Build, b.Artifact, b.Commit}
+	return &JobBuild{b.Build, b.Artifact, b.Revision}
 }
 
 // BuildApp queues a job on the org's build runner for each component of the configuration that needs a build. A
@@ -45,6 +45,9 @@ func jobBuild(b *store.Build) *JobBuild {
 func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name string, config []byte, key string) ([]Build, error) {
 	spec, err := catalog.ParseConfig(name, config)
 	if err != nil {
+		return nil, err
+	}
+	if err := catalog.New(ex.Kernel).MakeBuildRepositories(ctx, org, spec); err != nil {
 		return nil, err
 	}
 	var ids []string
@@ -124,20 +127,20 @@ func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 }
 
 var (
-	digestPattern = regexp.MustCompile(catalog.DigestPattern)
-	commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	digestPattern   = regexp.MustCompile(catalog.DigestPattern)
+	revisionPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64}|sha256:[0-9a-f]{64})$`)
 )
 
 // recordBuild records the result of a build that succeeded.
 func recordBuild(j *store.Job, built *Built) error {
-	if built == nil || !digestPattern.MatchString(built.Artifact) || !commitPattern.MatchString(built.Commit) {
-		return fairlead.Invalid(fairlead.CodeArtifactMissing, "build job %s succeeded without the digest of an artifact and a commit", j.ID)
+	if built == nil || !digestPattern.MatchString(built.Artifact) || !revisionPattern.MatchString(built.Revision) {
+		return fairlead.Invalid(fairlead.CodeArtifactMissing, "build job %s succeeded without the digest of an artifact and a revision", j.ID)
 	}
 	if j.Build == nil {
 		return fmt.Errorf("job %s is a build without a component", j.ID)
 	}
 	b := *j.Build
-	b.Artifact, b.Commit = built.Artifact, built.Commit
+	b.Artifact, b.Revision = built.Artifact, built.Revision
 	j.Build = &b
 	return nil
 }

@@ -151,7 +151,7 @@ type Report struct {
 // Built is the result of a build.
 type Built struct {
 	Artifact string // digest
-	Commit   string // of the source, hexadecimal
+	Revision string // as in BuiltBy
 }
 
 // FinishJob ends the holder's job and advances its deployment. If the same step repeats

@@ -84,6 +84,12 @@ type Artifacts interface {
 	// OpenForPush creates the missing repositories of the components, and returns a
 	// login that can push to this app's repositories only. Calling it again is safe.
 	OpenForPush(ctx context.Context, app fairlead.AppID, components []string) (identity.Login, error)
+	// Make creates the missing repositories of the names below an app. Calling it again is
+	// safe.
+	Make(ctx context.Context, app fairlead.AppID, names []string) error
+	// OpenForBuild returns a login that can push only to the repository "COMPONENT/built"
+	// of the app, which must exist.
+	OpenForBuild(ctx context.Context, app fairlead.AppID, component string) (identity.Login, error)
 	// Login returns a login with the permissions of a in the registry.
 	Login(ctx context.Context, a identity.Access) (identity.Login, error)
 }

@@ -1,0 +1,65 @@
+package appspec
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/yamlnode"
+)
+
+// Chart is a Helm chart in a repository of charts or in an OCI registry. A component with a Chart has no folder in the
+// app.
+type Chart struct {
+	URL  string `json:"url" must:"there" alias:"repo repository registry" doc:"The repository of charts: an https URL. Or the chart in an OCI registry: oci://HOST/PATH/NAME."`
+	Name string `json:"name,omitempty" alias:"chart" doc:"The name of the chart in the repository. Not for oci://."`
+	// Version is one version and not a range: the versions that a range means change.
+	Version string `json:"version" must:"there" alias:"tag ref" doc:"The version of the chart, such as v1.19.1. Not a range."`
+	// Credentials names a secret of the build runner. Its value is the password for the repository.
+	Credentials string `json:"credentials,omitempty" alias:"token password" doc:"The name of a secret of the build runner with the repository's password or token. If absent: the repository is public."`
+}
+
+var (
+	chartName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$`)
+	chartVersion = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){0,2}([-+][0-9A-Za-z.+-]{1,100})?$`)
+	ociPath      = regexp.MustCompile(`^(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$`)
+)
+
+// ociScheme begins the URL of a chart in an OCI registry.
+const ociScheme = "oci"
+
+// checkChart reports what is wrong with the chart of a component.
+func checkChart(report reporter, where string, c Component) {
+	h := c.Chart
+	if h == nil {
+		return
+	}
+	if c.Git != nil {
+		report(where+".chart", "two-origins", fmt.Sprintf("the component %s has its source in git and in a repository of charts", yamlnode.Quote(c.Name)), "Remove one of the two.")
+	}
+	if t, known := component.Of(c.Type); known && !t.Charts {
+		report(where+".chart", "not-a-chart", fmt.Sprintf("the component %s is of type %s and has a chart", yamlnode.Quote(c.Name), t.Name), "Only a component whose source is a Helm chart has a chart.")
+	}
+	u, err := url.Parse(h.URL)
+	isOCI := err == nil && u.Scheme == ociScheme
+	switch {
+	case isOCI && (u.Host == "" || u.User != nil || !ociPath.MatchString(u.Path) || u.RawQuery != "" || u.Fragment != ""):
+		report(where+".chart.url", "invalid-chart-url", fmt.Sprintf("the chart of component %s has no valid address in a registry", yamlnode.Quote(c.Name)), "Write oci://HOST/PATH/NAME, and the version under version.")
+	case isOCI && h.Name != "":
+		report(where+".chart.name", "invalid-chart-url", fmt.Sprintf("the chart of component %s is named twice", yamlnode.Quote(c.Name)), "The address oci://HOST/PATH/NAME has the name of the chart already.")
+	case isOCI:
+	default:
+		if message, hint := checkGitURL(h.URL); message != "" {
+			report(where+".chart.url", "invalid-chart-url", fmt.Sprintf("the repository of component %s %s", yamlnode.Quote(c.Name), message),
+				strings.NewReplacer("https://github.com/acme/modules.git", "https://charts.example.com", "git.", "chart.").Replace(hint))
+		} else if !chartName.MatchString(h.Name) {
+			report(where+".chart", "missing-field", fmt.Sprintf("the chart of component %s has no valid name", yamlnode.Quote(c.Name)), "Write the name of the chart in the repository under name.")
+		}
+	}
+	if !chartVersion.MatchString(h.Version) {
+		report(where+".chart.version", "invalid-chart-version", fmt.Sprintf("%s is not a version of a chart", yamlnode.Quote(h.Version)), "Write one version, such as 1.19.1, and not a range.")
+	}
+	checkCredentials(report, where+".chart.credentials", h.Credentials)
+}

@@ -19,6 +19,11 @@ type (
 	AppPath struct {
 		App string `path:"app" maxLength:"63" form:"name" doc:"Name of the app"`
 	}
+	// VersionPath selects a version of an app.
+	VersionPath struct {
+		AppPath
+		Version string `path:"version" maxLength:"64" form:"version-name" doc:"Identifier or name of the version"`
+	}
 	// InstallPath names an install.
 	InstallPath struct {
 		Install string `path:"install" maxLength:"63" form:"name" doc:"Name of the install"`
@@ -74,9 +79,9 @@ func (s *server) appRoutes(c *control.Control) {
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
-		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName})},
+		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeVersionNameTaken, fairlead.CodeTooManyVersionNames})},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
-			v, err := c.PublishVersion(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts)
+			v, err := c.PublishVersionAs(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts, in.Body.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -121,6 +126,17 @@ func (s *server) appRoutes(c *control.Control) {
 			return list(&in.ListInput, renderVersion, func(q fairlead.PageQuery) ([]control.Version, string, error) {
 				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
 			})
+		})
+	register(s, op{Route: wire.GetVersion, auth: apiToken, tag: "Apps", summary: "Get a version of an app, with its configuration",
+		problems: slices.Concat(ofAVersion, codes{fairlead.CodeAppNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp})},
+		func(ctx context.Context, in *VersionPath) (*body[wire.AppVersion], error) {
+			v, err := c.Version(ctx, callerOf(ctx).org, in.App, in.Version)
+			if err != nil {
+				return nil, err
+			}
+			out := renderVersion(v)
+			out.Config, err = v.Spec.Canonical()
+			return answer(out, err)
 		})
 }
 

@@ -41,6 +41,7 @@ func formOf(name string) form {
 		"text":               {pattern: textPattern},
 		"cursor":             {pattern: cursorPattern},
 		"digest":             {pattern: control.DigestPattern},
+		"version-name":       {pattern: fairlead.VersionNamePattern},
 		"version":            {pattern: control.VersionPattern},
 		"image":              {pattern: `^$|` + control.ImagePattern},
 		"aws-account":        {pattern: awsiam.AccountPattern},

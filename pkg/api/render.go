@@ -24,7 +24,7 @@ func moment(t time.Time) *time.Time {
 }
 
 func renderVersion(v control.Version) wire.AppVersion {
-	out := wire.AppVersion{ID: string(v.ID), App: v.App, CreatedAt: v.Created.UTC(), New: v.New,
+	out := wire.AppVersion{ID: string(v.ID), Names: v.Names, App: v.App, CreatedAt: v.Created.UTC(), New: v.New,
 		Inputs: []wire.AppInput{}, Components: []wire.AppComponent{}}
 	if v.Spec == nil {
 		return out
@@ -64,7 +64,7 @@ func renderInstall(in control.Install) wire.Install {
 		}
 	}
 	for _, c := range in.Components {
-		w := wire.InstallComponent{Name: c.Name, State: c.State, Version: string(c.Version), Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC()}
+		w := wire.InstallComponent{Name: c.Name, State: c.State, Version: string(c.Version), Names: c.Names, Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC()}
 		for _, p := range in.Parts {
 			if l := p.Lock; p.Name == c.Name && l != nil {
 				if l.Held { // the next job breaks a lock whose job is over
@@ -89,7 +89,7 @@ func renderSecrets(all []control.DeclaredSecret) (out []wire.CustomerSecret) {
 }
 
 func renderEffective(e control.Effective) *wire.Effective {
-	out := &wire.Effective{Version: string(e.Version), Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
+	out := &wire.Effective{Version: string(e.Version), Names: e.Names, Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
 		Components: map[string]map[string]wire.EffectiveValue{}, Undeployed: []wire.Undeployed{}}
 	for component, vars := range e.Vars {
 		out.Components[component] = renderValues(vars)
@@ -129,7 +129,7 @@ func renderChanges(c *deployment.Changes) *wire.Changes {
 }
 
 func renderDeployment(d control.Deployment) wire.Deployment {
-	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version),
+	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version), Names: d.Names,
 		Kind: string(d.Kind), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), Refresh: d.Refresh, Targets: d.Targets, RetryOf: string(d.RetryOf),
 		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), CreatedBy: renderActor(d.By), CanceledBy: renderActor(d.StopBy), FinishedAt: moment(d.Finished)}
 	for i := range d.Nodes {

@@ -72,6 +72,38 @@ func (t *Tx) PutVersionRef(app fairlead.AppID, v Version) {
 	put(t, versionRefKey(app, v.Created, v.ID), Stored[VersionRef]{V: VersionRef{ID: v.ID}, Version: anyVersion})
 }
 
+// VersionName is the reference from a name to a version of an app. It never changes.
+type VersionName struct {
+	ID      fairlead.VersionID `json:"id"`
+	Created time.Time          `json:"created"`
+}
+
+// VersionNames holds the names of a version, in the order in which they were given. They are no part of the version's
+// record, which never changes, and which is large.
+type VersionNames struct {
+	Names []string `json:"names"`
+}
+
+// VersionName returns the version of the app that has the name.
+func (s *Store) VersionName(ctx context.Context, app fairlead.AppID, name string) (Stored[VersionName], error) {
+	return get[VersionName](ctx, s, versionNameKey(app, name), missing(fairlead.CodeVersionNotFound, name))
+}
+
+// VersionNames returns the names of a version. If it has none, the record has version 0.
+func (s *Store) VersionNames(ctx context.Context, id fairlead.VersionID) (Stored[VersionNames], error) {
+	return getOr(ctx, s, versionNamesKey(id), VersionNames{})
+}
+
+// PutVersionName gives the name to a version of the app. The commit fails if the app has a version of that name.
+func (t *Tx) PutVersionName(app fairlead.AppID, name string, v VersionName) {
+	put(t, versionNameKey(app, name), Stored[VersionName]{V: v})
+}
+
+// PutVersionNames writes the names of a version.
+func (t *Tx) PutVersionNames(id fairlead.VersionID, r Stored[VersionNames]) {
+	put(t, versionNamesKey(id), r)
+}
+
 // PutApp writes an app.
 func (t *Tx) PutApp(r Stored[App]) { put(t, appKey(r.V.Org, r.V.Name), r) }
 

@@ -42,6 +42,11 @@ func (c *Client) ListVersions(ctx context.Context, app string, o ListOptions) (w
 	return page[wire.AppVersion](ctx, c, o, call{route: wire.ListVersions, path: vars{"app": app}})
 }
 
+// GetVersion returns a version of an app with its configuration. ref is an identifier or a name.
+func (c *Client) GetVersion(ctx context.Context, app, ref string) (wire.AppVersion, error) {
+	return get[wire.AppVersion](ctx, c, call{route: wire.GetVersion, path: vars{"app": app, "version": ref}})
+}
+
 // CreateInstall creates an install.
 func (c *Client) CreateInstall(ctx context.Context, in wire.CreateInstallRequest) (wire.Install, error) {
 	return get[wire.Install](ctx, c, call{route: wire.CreateInstall, in: in, key: NewIdempotencyKey()})

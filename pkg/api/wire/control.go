@@ -14,6 +14,7 @@ var (
 	DownloadPart        = Route{"download-part", "GET", "/v1/parts/{digest}/{part}"}
 	PublishVersion      = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
 	ListVersions        = Route{"list-versions", "GET", "/v1/apps/{app}/versions"}
+	GetVersion          = Route{"get-version", "GET", "/v1/apps/{app}/versions/{version}"}
 	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
 	ListApps            = Route{"list-apps", "GET", "/v1/apps"}
 	GetApp              = Route{"get-app", "GET", "/v1/apps/{app}"}
@@ -64,6 +65,7 @@ type Meta struct {
 type PublishVersionRequest struct {
 	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
 	Artifacts map[string]string `json:"artifacts" keys:"name" form:"digest" doc:"Digest of each component's source artifact, by component"`
+	Name      string            `json:"name,omitempty" maxLength:"64" form:"version-name" doc:"Name for the version, such as v1.4.0. If another version of the app has it, the request is refused and nothing is published"`
 }
 
 // RegistryAccessRequest requests access to the registry, to push the artifacts
@@ -98,11 +100,14 @@ type App struct {
 // AppVersion is an immutable version of an app.
 type AppVersion struct {
 	ID         string         `json:"id"`
+	Names      []string       `json:"names,omitempty" doc:"Names of the version, in the order in which they were given"`
 	App        string         `json:"app" doc:"Name of the app"`
 	CreatedAt  time.Time      `json:"created_at"`
 	New        bool           `json:"new,omitempty" doc:"Whether this request created the version"`
 	Inputs     []AppInput     `json:"inputs" nullable:"false"`
 	Components []AppComponent `json:"components" nullable:"false"`
+
+	Config json.RawMessage `json:"config,omitempty" doc:"The app's configuration in canonical JSON; on single versions only"`
 }
 
 // AppInput is an input that an app declares.
@@ -169,6 +174,7 @@ type Install struct {
 // differences from the last successful deployment of each component.
 type Effective struct {
 	Version     string                               `json:"version" doc:"App version that a deployment would use"`
+	Names       []string                             `json:"version_names,omitempty" doc:"Names of the version"`
 	Inputs      map[string]EffectiveValue            `json:"inputs" doc:"From the install or the app's default; an input without either has no value"`
 	Environment map[string]EffectiveValue            `json:"environment" doc:"Environment variables of the jobs' tools, each from the runner, group, app or install on which it is set"`
 	Components  map[string]map[string]EffectiveValue `json:"components" doc:"Variables of each component, from inputs, facts of the install, outputs, or constants of the app"`
@@ -195,6 +201,7 @@ type InstallComponent struct {
 	Name       string    `json:"name"`
 	State      string    `json:"state" enum:"absent,present,failed,unknown" doc:"failed: the last apply or destroy ended without success. unknown: an apply or destroy runs, or was lost and no later plan has compared the state with the cloud"`
 	Version    string    `json:"version,omitempty" doc:"App version of its last apply"`
+	Names      []string  `json:"version_names,omitempty" doc:"Names of the version"`
 	Deployment string    `json:"deployment,omitempty" doc:"Deployment that last changed it"`
 	UpdatedAt  time.Time `json:"updated_at"`
 	LockedBy   string    `json:"locked_by,omitempty" doc:"Job that holds its state lock"`
@@ -257,7 +264,7 @@ type CreateDeploymentRequest struct {
 	Ask         string   `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all components wait for approval. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
 	Refresh     bool     `json:"refresh,omitempty" doc:"Plan each component. Without it, a component whose source, variables and environment are those of its last deployment has no job, so changes that others made to its resources are not found"`
 	Targets     []string `json:"targets,omitempty" maxItems:"40" doc:"Names of components: deploy only these and the components that they need; all when absent. A teardown destroys these and the components that need them"`
-	Version     string   `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
+	Version     string   `json:"version,omitempty" maxLength:"64" doc:"App version, by its identifier or a name; the newest when absent"`
 	NoQueue     bool     `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }
 
@@ -268,6 +275,7 @@ type Deployment struct {
 	Install     string                `json:"install"`
 	App         string                `json:"app"`
 	Version     string                `json:"version"`
+	Names       []string              `json:"version_names,omitempty" doc:"Names of the version"`
 	Kind        string                `json:"kind" enum:"deploy,teardown"`
 	State       string                `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
 	PlanOnly    bool                  `json:"plan_only"`

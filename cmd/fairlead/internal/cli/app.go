@@ -85,23 +85,38 @@ func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
 }
 
 func (c *cli) appApply() *cobra.Command {
-	return &cobra.Command{
+	var as string
+	cmd := &cobra.Command{
 		Use: "apply DIR", Short: "Publish an app's folder as a new version",
 		Long: `Validates the app in DIR and packs the source of each component into an OCI artifact.
 Then pushes the artifacts that are not yet in the control plane's registry, and
 publishes the version. If the folder did not change, the command uploads nothing and
-creates no new version.`,
+creates no new version.
+
+With --as the version gets a name, such as v1.4.0. Every command that takes the ID of
+a version also takes a name. A name always means the same content: if another version
+of the app has the name, the command exits with code 6 and publishes nothing. A
+version can have several names.`,
 		Example: `  fairlead app apply examples/hello
+  fairlead app apply examples/hello --as v1.4.0
   fairlead app apply . --json | jq -r .id`,
 		ValidArgsFunction: directories,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
-			published, err := c.publish(ctx, cl, args[0])
+			published, err := c.publish(ctx, cl, args[0], as)
 			return published, err
 		}),
 	}
+	cmd.Flags().StringVar(&as, "as", "", "give the version this `NAME`")
+	return cmd
 }
 
-func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.Published, error) {
+// publish publishes the app in the folder. The version gets the name as, unless it is "".
+func (c *cli) publish(ctx context.Context, cl *client.Client, dir, as string) (view.Published, error) {
+	if as != "" {
+		if err := fairlead.CheckVersionName(as); err != nil {
+			return view.Published{}, err // before anything is pushed
+		}
+	}
 	root, err := openApp(dir)
 	if err != nil {
 		return view.Published{}, err
@@ -127,7 +142,7 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 	if err != nil {
 		return view.Published{}, err
 	}
-	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests})
+	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests, Name: as})
 	if err != nil {
 		return view.Published{}, err
 	}
@@ -238,11 +253,12 @@ func (c *cli) appVersions() *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
 		Use: "versions NAME", Short: "List the versions of an app, newest first",
-		Long: `Lists the versions of an app. For each version, shows when it was published, and which
-installs have components that were applied from that version. To deploy one of these
-versions, give its ID to 'fairlead install deploy --version'.`,
+		Long: `Lists the versions of an app. For each version, shows its names, when it was published,
+and which installs have components that were applied from that version. To deploy one
+of these versions, give its ID or a name to 'fairlead install deploy --version'.`,
 		Example: `  fairlead app versions hello
-  fairlead install deploy acme --version ver_7cca6d766eef`,
+  fairlead install deploy acme --version ver_7cca6d766eef
+  fairlead install deploy acme --version v1.4.0`,
 		ValidArgsFunction: c.names(appNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			versions, err := pages(ctx, c, shown, versionsOf(cl, args[0]))

@@ -24,7 +24,7 @@ func (a Apps) Human(p *Page) {
 		for j, c := range app.Version.Components {
 			names[j] = c.Name
 		}
-		return []string{app.Name, short(app.Version.ID), strings.Join(names, ", "), p.Ago(app.Version.CreatedAt), app.Description}
+		return []string{app.Name, versionCell(app.Version.ID, app.Version.Names), strings.Join(names, ", "), p.Ago(app.Version.CreatedAt), app.Description}
 	})
 }
 
@@ -65,8 +65,8 @@ func (v Versions) JSON() any {
 
 // Human writes a table.
 func (v Versions) Human(p *Page) {
-	table(p, []string{"VERSION", "PUBLISHED", "INSTALLS"}, v.versions, func(one wire.AppVersion) []string {
-		return []string{short(one.ID), Time(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
+	table(p, []string{"VERSION", "NAMES", "PUBLISHED", "INSTALLS"}, v.versions, func(one wire.AppVersion) []string {
+		return []string{short(one.ID), orDash(strings.Join(one.Names, ", ")), Time(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
 	})
 }
 
@@ -79,7 +79,7 @@ func (a App) JSON() any { return wire.App(a) }
 // Human writes the app with the inputs and components of its newest version.
 func (a App) Human(p *Page) {
 	p.Fields([2]string{"App", a.Name}, [2]string{"About", a.Description},
-		[2]string{"Version", a.Version.ID}, [2]string{"Published", Time(a.Version.CreatedAt)})
+		[2]string{"Version", versionField(a.Version.ID, a.Version.Names)}, [2]string{"Published", Time(a.Version.CreatedAt)})
 	if len(a.Version.Inputs) > 0 {
 		p.Gap()
 		table(p, []string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, a.Version.Inputs, func(in wire.AppInput) []string { return []string{in.Name, in.Type, inputDefault(in), in.Description} })
@@ -153,10 +153,10 @@ func (v Published) JSON() any { return v.Version }
 // Human writes the version and the changes of its components.
 func (v Published) Human(p *Page) {
 	if !v.Version.New {
-		p.Line("App %s is unchanged: version %s", v.Version.App, v.Version.ID)
+		p.Line("App %s is unchanged: version %s", v.Version.App, versionField(v.Version.ID, v.Version.Names))
 		return
 	}
-	p.Line("%s App %s: new version %s", Styled(p.Style.Good("✓")), v.Version.App, v.Version.ID)
+	p.Line("%s App %s: new version %s", Styled(p.Style.Good("✓")), v.Version.App, versionField(v.Version.ID, v.Version.Names))
 	width := 0
 	for _, c := range v.Version.Components {
 		width = max(width, len(c.Name))

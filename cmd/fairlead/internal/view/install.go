@@ -92,7 +92,7 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 	}
 	made := map[string]string{}
 	for _, c := range in.Components {
-		made[c.Name] = c.Version
+		made[c.Name] = versionCell(c.Version, c.Names)
 	}
 	var order []string
 	what := map[string][]string{}
@@ -104,7 +104,7 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 		case "removed":
 			text = "no longer part of the app"
 		case "version":
-			text = fmt.Sprintf("version %s → %s", short(made[u.Component]), short(e.Version))
+			text = fmt.Sprintf("version %s → %s", made[u.Component], versionCell(e.Version, e.Names))
 		case "variable":
 			text = "variable " + u.Name
 		case "environment":
@@ -150,7 +150,7 @@ func (in Install) components(p *Page) {
 		if l := c.Lock; l != nil && !l.Held {
 			lock = l.Job + " (left)"
 		}
-		return []string{c.Name, c.State, short(c.Version), p.Ago(c.UpdatedAt), lock}
+		return []string{c.Name, c.State, versionCell(c.Version, c.Names), p.Ago(c.UpdatedAt), lock}
 	})
 }
 

@@ -20,6 +20,7 @@ type Version struct {
 	ID        fairlead.VersionID
 	Org       fairlead.OrgID
 	App       string
+	Names     []string          // in the order in which they were given; only App, Apps, Versions, Version and PublishVersion fill it
 	Artifacts map[string]string // digest by component
 	Created   time.Time
 	Spec      *appspec.App // shared by all readers of the version; do not change it
@@ -48,8 +49,19 @@ var digestPattern = regexp.MustCompile(DigestPattern)
 // hash of its content. So publishing the same content again creates no second version.
 // It makes the version the newest, and repairs its record if the record was altered.
 func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string) (Version, error) {
+	return cat.PublishVersionAs(ctx, org, name, config, artifacts, "")
+}
+
+// PublishVersionAs is PublishVersion, and gives the version the name as, unless as is "". The name of another version of
+// the app is refused with the code "version-name-taken", and then nothing is published.
+func (cat *Catalog) PublishVersionAs(ctx context.Context, org fairlead.OrgID, name string, config []byte, artifacts map[string]string, as string) (Version, error) {
 	if err := fairlead.CheckName("app", name); err != nil {
 		return Version{}, err
+	}
+	if as != "" {
+		if err := fairlead.CheckVersionName(as); err != nil {
+			return Version{}, err
+		}
 	}
 	spec, err := appspec.FromCanonical(config)
 	if err != nil {
@@ -108,7 +120,8 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 			// its reference when it becomes the newest again.
 			tx.PutVersionRef(app.V.ID, made)
 		}
-		return nil
+		out.Names, err = nameVersion(tx, app.V, id, as)
+		return err
 	})
 	return out, err
 }
@@ -190,7 +203,9 @@ func (v parsed) same(o store.Version) bool {
 
 // App returns an app with its newest version.
 func (cat *Catalog) App(ctx context.Context, org fairlead.OrgID, name string) (App, error) {
-	return ReadApp(cat.Reading(ctx), org, name)
+	tx := cat.Reading(ctx)
+	a, err := ReadApp(tx, org, name)
+	return a.withNames(tx, err)
 }
 
 // ReadApp returns an app with its newest version.
@@ -209,7 +224,14 @@ func (cat *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name strin
 		return nil, "", err
 	}
 	p, err := cat.Store.Versions(ctx, a.V.ID, q)
-	return kernel.TryList(p, err, func(v store.Version) (Version, error) { return verified(cat.Kernel, v.ID, v) })
+	tx := cat.Reading(ctx)
+	return kernel.TryList(p, err, func(v store.Version) (Version, error) {
+		out, err := verified(cat.Kernel, v.ID, v)
+		if err == nil {
+			out.Names, err = VersionNames(tx, v.ID)
+		}
+		return out, err
+	})
 }
 
 func appOf(tx *kernel.Tx, a store.App) (App, error) {
@@ -217,9 +239,20 @@ func appOf(tx *kernel.Tx, a store.App) (App, error) {
 	return App{ID: a.ID, Name: a.Name, Description: a.Description, Created: a.Created, Newest: v}, err
 }
 
+// withNames returns the app with the names of its newest version.
+func (a App) withNames(tx *kernel.Tx, err error) (App, error) {
+	if err == nil {
+		a.Newest.Names, err = VersionNames(tx, a.Newest.ID)
+	}
+	return a, err
+}
+
 // Apps lists apps by name.
 func (cat *Catalog) Apps(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]App, string, error) {
 	p, err := cat.Store.Apps(ctx, org, q)
 	tx := cat.Reading(ctx)
-	return kernel.TryList(p, err, func(a store.App) (App, error) { return appOf(tx, a) })
+	return kernel.TryList(p, err, func(a store.App) (App, error) {
+		app, err := appOf(tx, a)
+		return app.withNames(tx, err)
+	})
 }

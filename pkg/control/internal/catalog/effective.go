@@ -22,6 +22,7 @@ import (
 // now, and the differences from the last deployments.
 type Effective struct {
 	Version     fairlead.VersionID // that a deployment would use
+	Names       []string           // of the version
 	Inputs      map[string]EffectiveValue
 	Environment map[string]EffectiveValue            // of the jobs' tools, without the variables that Fairlead sets
 	Vars        map[string]map[string]EffectiveValue // by component of that version
@@ -87,6 +88,9 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	}
 	v := app.Newest
 	out := Effective{Version: v.ID, Vars: map[string]map[string]EffectiveValue{}}
+	if out.Names, err = VersionNames(tx, v.ID); err != nil {
+		return Effective{}, err
+	}
 	given, err := OpenInputs(tx, in.ID, in.Inputs)
 	if err != nil {
 		return Effective{}, err

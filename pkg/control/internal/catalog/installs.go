@@ -67,6 +67,7 @@ type Component struct {
 	Name       string
 	State      string             // absent, present, failed, unknown
 	Version    fairlead.VersionID // the version of its last apply
+	Names      []string           // of the version
 	Deployment fairlead.DeploymentID
 	Updated    time.Time
 }
@@ -341,7 +342,11 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	for _, r := range comps {
 		k := r.V
 		names[k.Name] = k
-		out.Components = append(out.Components, Component{Name: k.Name, State: string(k.State), Version: k.Version, Deployment: k.Deployment, Updated: k.Updated})
+		versionNames, err := VersionNames(tx, k.Version)
+		if err != nil {
+			return out, err
+		}
+		out.Components = append(out.Components, Component{Name: k.Name, State: string(k.State), Version: k.Version, Names: versionNames, Deployment: k.Deployment, Updated: k.Updated})
 		switch k.State {
 		case store.Present:
 			present++

@@ -29,7 +29,7 @@ type NewDeployment struct {
 	PlanOnly    bool               `json:"plan_only"`
 	AutoApprove bool               `json:"auto_approve"`       // the same as Ask never
 	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": derived from AutoApprove
-	Version     fairlead.VersionID `json:"version"`            // "": the newest version
+	Version     fairlead.VersionID `json:"version"`            // an identifier or a name; "": the newest version
 	Refresh     bool               `json:"refresh,omitempty"`  // plan also components whose inputs have not changed
 	Targets     []string           `json:"targets,omitempty"`  // only these components and those that they need; empty: all
 	NoQueue     bool               `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
@@ -145,14 +145,8 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 	}
 	v := app.Newest
 	if version != "" && version != v.ID {
-		if v, err = catalog.ReadVersion(tx, version); err != nil {
+		if v, err = catalog.FindVersion(tx, inst.Org, inst.App, string(version)); err != nil {
 			return err
-		}
-		if v.Org != inst.Org {
-			return fairlead.NotFound(fairlead.CodeVersionNotFound, string(version)) // another org's version is reported as not found, even if its app has the same name
-		}
-		if v.App != inst.App { // within an org, an app's name is unique
-			return fairlead.Invalid(fairlead.CodeVersionOfOtherApp, "version %s is of app %s, not %s", version, v.App, inst.App)
 		}
 	}
 	d.Version = v.ID
@@ -329,6 +323,7 @@ type Deployment struct {
 	RunnerName  string
 	RunnerOrg   fairlead.OrgID // "": a shared runner
 	Revision    int64          // increases with each change
+	Names       []string       // of its version; only Deployment, WaitDeployment and Deployments fill it
 }
 
 func deploymentOf(r store.Stored[store.Deployment]) Deployment {
@@ -337,8 +332,20 @@ func deploymentOf(r store.Stored[store.Deployment]) Deployment {
 
 // Deployment returns a deployment.
 func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (Deployment, error) {
-	r, err := orgsDeployment(ex.Reading(ctx), org, id)
-	return deploymentOf(r), err
+	tx := ex.Reading(ctx)
+	r, err := orgsDeployment(tx, org, id)
+	if err != nil {
+		return deploymentOf(r), err
+	}
+	return namedDeployment(tx, r)
+}
+
+// namedDeployment returns the deployment with the names of its version.
+func namedDeployment(tx *kernel.Tx, r store.Stored[store.Deployment]) (Deployment, error) {
+	d := deploymentOf(r)
+	var err error
+	d.Names, err = catalog.VersionNames(tx, d.Version)
+	return d, err
 }
 
 // orgsDeployment returns a deployment of the org. A deployment of another org is not found.
@@ -392,6 +399,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		pages = 1
 	}
 	first, limit := q.After == "", cmp.Or(q.Limit, engine.MaxPage)
+	tx := ex.Reading(ctx)
 	for range pages {
 		q.Limit = limit - len(found)
 		p, err := read(q)
@@ -400,7 +408,11 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		}
 		for _, d := range p.Items {
 			if (f.State == "" || d.V.State == f.State) && (!byName || d.V.InstallName == f.Install) {
-				found = append(found, deploymentOf(d))
+				named, err := namedDeployment(tx, d)
+				if err != nil {
+					return nil, "", err
+				}
+				found = append(found, named)
 			}
 		}
 		if q.After, next = p.Next, p.Next; next == "" || len(found) == limit {

@@ -25,7 +25,7 @@ const pushes = 4
 
 func (c *cli) app() *cobra.Command {
 	return noun("app", "Publish apps", "An app is a folder with the file app.yaml. The file declares the inputs and the\ncomponents of the app. A component is a part of the app, such as a Terraform module.\nAn install gives values to the inputs and deploys the components. A published version\nof an app cannot be changed.",
-		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions())
+		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions(), c.appDiff())
 }
 
 func (c *cli) appValidate() *cobra.Command {
@@ -43,7 +43,7 @@ file, line and column. The command also packs the sources, to find every problem
 				return err
 			}
 			defer root.Close()
-			app, problems := loadApp(root)
+			app, problems := loadApp(root, nil)
 			doc := view.Validation{Dir: args[0], Problems: problems}
 			if app != nil {
 				doc.App = app.Name
@@ -75,11 +75,15 @@ func openApp(dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// loadApp reads the app and packs each source, to find all problems. It discards each
-// packed source at once, because the sources of an app may be larger than memory.
-func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
-	return appspec.Load(root.FS(), func(_ appspec.Component, s appspec.Source) error {
-		_, err := artifact.PackShared(root, s.Folder, s.Shared, artifact.Limits{})
+// loadApp reads the app and packs each source, to find all problems. It calls packed with
+// each packed source, unless packed is nil. It then discards the packed source, because the
+// sources of an app may be larger than memory.
+func loadApp(root *os.Root, packed func(appspec.Component, *artifact.Artifact)) (*appspec.App, appspec.Problems) {
+	return appspec.Load(root.FS(), func(c appspec.Component, s appspec.Source) error {
+		a, err := artifact.PackShared(root, s.Folder, s.Shared, artifact.Limits{})
+		if err == nil && packed != nil {
+			packed(c, a)
+		}
 		return err
 	})
 }
@@ -122,7 +126,7 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir, as string) (v
 		return view.Published{}, err
 	}
 	defer root.Close()
-	app, problems := loadApp(root)
+	app, problems := loadApp(root, nil)
 	if len(problems) > 0 {
 		return view.Published{}, invalidApp(dir, problems)
 	}

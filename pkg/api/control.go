@@ -224,6 +224,20 @@ func (s *server) installRoutes(c *control.Control) {
 			v, err := c.Outputs(ctx, callerOf(ctx).org, in.Install, in.ShowSensitive)
 			return answer(renderOutputs(v), err)
 		})
+	type rendered struct {
+		InstallPath
+		Version   string `query:"version" maxLength:"64" form:"version-name-or-none" doc:"App version, by its identifier or a name; the newest when absent"`
+		Component string `query:"component" maxLength:"63" form:"name-or-none" doc:"Only this component"`
+	}
+	register(s, op{Route: wire.RenderInstall, auth: apiToken, tag: "Installs", summary: "Show what a deployment would give to each component",
+		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeInvalidInputs})},
+		func(ctx context.Context, in *rendered) (*body[wire.Rendered], error) {
+			r, err := c.Render(ctx, callerOf(ctx).org, in.Install, in.Version, in.Component)
+			if err != nil {
+				return nil, err
+			}
+			return answer(renderRendered(r))
+		})
 	s.rescueRoutes(c)
 }
 

@@ -3,10 +3,12 @@ package api
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
@@ -106,6 +108,39 @@ func renderValues(values map[string]control.EffectiveValue) map[string]wire.Effe
 		out[name] = wire.EffectiveValue{Value: v.Value, Sensitive: v.Sensitive, From: append([]string{}, v.From...)}
 	}
 	return out
+}
+
+func renderRendered(r control.Rendered) (wire.Rendered, error) {
+	out := wire.Rendered{Install: r.Install, App: r.Version.App, Version: string(r.Version.ID), Names: r.Version.Names, Components: []wire.RenderedComponent{}}
+	for _, c := range r.Components {
+		w := wire.RenderedComponent{Name: c.Name, Type: c.Type, Source: c.Source, Artifact: r.Version.Artifacts[c.Name],
+			DependsOn: append([]string{}, c.DependsOn...), Secrets: c.Secrets, Environment: append([]string{}, c.Environment...)}
+		var err error
+		if w.Options, err = renderShown(c.Options); err != nil {
+			return out, err
+		}
+		if w.Vars, err = renderShown(c.Vars); err != nil {
+			return out, err
+		}
+		out.Components = append(out.Components, w)
+	}
+	return out, nil
+}
+
+func renderShown(values map[string]appspec.Shown) (map[string]wire.RenderedValue, error) {
+	out := make(map[string]wire.RenderedValue, len(values))
+	for name, v := range values {
+		w := wire.RenderedValue{Sensitive: v.Sensitive, After: v.After, Problem: v.Problem}
+		if v.Problem == "" {
+			raw, err := json.Marshal(v.Value)
+			if err != nil {
+				return nil, fmt.Errorf("encode the value of %s: %w", name, err)
+			}
+			w.Value = raw
+		}
+		out[name] = w
+	}
+	return out, nil
 }
 
 func renderOutputs(v map[string]map[string]control.Output) wire.Outputs {

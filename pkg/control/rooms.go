@@ -63,6 +63,7 @@ type (
 	InstallChange  = catalog.InstallChange
 	NewInstall     = catalog.NewInstall
 	Output         = catalog.Output
+	Rendered       = catalog.Rendered
 	Variable       = catalog.Variable
 	VariableScope  = catalog.VariableScope
 	Version        = catalog.Version

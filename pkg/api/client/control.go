@@ -110,6 +110,19 @@ func (c *Client) ListStacks(ctx context.Context, behind bool, o ListOptions) (wi
 	return page[wire.Stack](ctx, c, o, call{route: wire.ListStacks, query: q})
 }
 
+// RenderInstall returns what a deployment of the install would give to each component, or to the named component. version is
+// an identifier or a name; "": the newest version.
+func (c *Client) RenderInstall(ctx context.Context, install, version, component string) (wire.Rendered, error) {
+	q := url.Values{}
+	if version != "" {
+		q.Set("version", version)
+	}
+	if component != "" {
+		q.Set("component", component)
+	}
+	return get[wire.Rendered](ctx, c, call{route: wire.RenderInstall, path: vars{"install": install}, query: q})
+}
+
 // GetOutputs returns an install's outputs; sensitive values only if showSensitive is
 // true.
 func (c *Client) GetOutputs(ctx context.Context, install string, showSensitive bool) (wire.Outputs, error) {

@@ -58,6 +58,7 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		"POST /v1/stacks/checks":                                      func(c *client.Client) error { return c.CheckStack(ctx, wire.CheckStackRequest{}) },
 		"GET /v1/installs/acme/stack":                                 func(c *client.Client) error { _, err := c.GetStack(ctx, "acme"); return err },
 		"GET /v1/stacks?behind=true&cursor=c&limit=7":                 func(c *client.Client) error { _, err := c.ListStacks(ctx, true, one); return err },
+		"GET /v1/installs/acme/rendered?component=web&version=v1":     func(c *client.Client) error { _, err := c.RenderInstall(ctx, "acme", "v1", "web"); return err },
 		"GET /v1/installs/acme/outputs":                               func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", false); return err },
 		"GET /v1/installs/acme/outputs?show_sensitive=true":           func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", true); return err },
 		"POST /v1/installs/acme/components/web/unlock?lock_id=lock-1": func(c *client.Client) error { return c.UnlockState(ctx, "acme", "web", "lock-1") },

@@ -23,6 +23,7 @@ var (
 	GetInstall          = Route{"get-install", "GET", "/v1/installs/{install}"}
 	UpdateInstall       = Route{"update-install", "PATCH", "/v1/installs/{install}"}
 	ForgetInstall       = Route{"forget-install", "DELETE", "/v1/installs/{install}"}
+	RenderInstall       = Route{"render-install", "GET", "/v1/installs/{install}/rendered"}
 	GetOutputs          = Route{"get-outputs", "GET", "/v1/installs/{install}/outputs"}
 	UnlockState         = Route{"unlock-state", "POST", "/v1/installs/{install}/components/{component}/unlock"}
 	PushState           = Route{"push-state", "PUT", "/v1/installs/{install}/components/{component}/state"}
@@ -242,6 +243,36 @@ type Situation struct {
 type NextStep struct {
 	Action *Action `json:"action,omitempty" doc:"Absent if the step is manual"`
 	Effect string  `json:"effect" doc:"What the action does. For a manual step: what to do; it may name actions in braces, as hints do"`
+}
+
+// Rendered is what a deployment of an install would give to its components.
+type Rendered struct {
+	Install    string              `json:"install"`
+	App        string              `json:"app"`
+	Version    string              `json:"version"`
+	Names      []string            `json:"version_names,omitempty" doc:"Names of the version"`
+	Components []RenderedComponent `json:"components" nullable:"false" doc:"By name"`
+}
+
+// RenderedComponent is what a deployment would give to the jobs of one component.
+type RenderedComponent struct {
+	Name        string                   `json:"name"`
+	Type        string                   `json:"type"`
+	Source      string                   `json:"source" doc:"Folder of the source in the app's folder"`
+	Artifact    string                   `json:"artifact" doc:"Digest of the source artifact"`
+	DependsOn   []string                 `json:"depends_on" nullable:"false"`
+	Secrets     []string                 `json:"secrets,omitempty" doc:"Names of the secrets that the customer gives"`
+	Options     map[string]RenderedValue `json:"options" doc:"Options of the component's type, by name"`
+	Vars        map[string]RenderedValue `json:"vars" doc:"Variables, by name"`
+	Environment []string                 `json:"environment" nullable:"false" doc:"Names of the environment variables of the tool, without those that the runner sets itself"`
+}
+
+// RenderedValue is a value that a deployment would use, without its secrets.
+type RenderedValue struct {
+	Value     json.RawMessage `json:"value,omitempty" doc:"Has \"(sensitive)\" in place of each secret, and \"(known after NAME)\" in place of what an output of component NAME decides; absent if there is a problem"`
+	Sensitive bool            `json:"sensitive,omitempty" doc:"Whether a part of the value is hidden"`
+	After     []string        `json:"known_after,omitempty" doc:"The components whose outputs decide a part of the value"`
+	Problem   string          `json:"problem,omitempty" doc:"Why a deployment would refuse the value"`
 }
 
 // Output is one output of a component. The value of a sensitive output is absent

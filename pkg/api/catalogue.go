@@ -93,6 +93,8 @@ func callerProblems() []ProblemDoc {
 func nounProblems() []ProblemDoc {
 	return []ProblemDoc{
 		{fairlead.CodeAppNameMismatch, http.StatusUnprocessableEntity, "The configuration and the path name different apps.", "Publish the app under the name in its configuration."},
+		{fairlead.CodeAppDeleting, http.StatusConflict, "The deletion of the app has begun, and did not complete.", "Repeat the deletion with {app.delete}. Then the name is free."},
+		{fairlead.CodeAppInUse, http.StatusConflict, "The app cannot be deleted while an install uses it.", "Tear down and forget the installs that `details.installs` names, then repeat the request."},
 		{fairlead.CodeAppNotFound, http.StatusNotFound, "There is no such app.", "{app.list} shows those that exist."},
 		{fairlead.CodeArtifactMissing, http.StatusUnprocessableEntity, "The request lacks the sha256 digest of a component's artifact.", "Push the artifact first, and name its digest."},
 		{fairlead.CodeArtifactUnknown, http.StatusUnprocessableEntity, "The request names an artifact of a component that is not in the configuration.", "Name exactly one artifact for each component."},

@@ -79,7 +79,7 @@ func (s *server) appRoutes(c *control.Control) {
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
-		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeVersionNameTaken, fairlead.CodeTooManyVersionNames})},
+		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeVersionNameTaken, fairlead.CodeTooManyVersionNames, fairlead.CodeAppDeleting})},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
 			v, err := c.PublishVersionAs(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Artifacts, in.Body.Name)
 			if err != nil {
@@ -115,6 +115,11 @@ func (s *server) appRoutes(c *control.Control) {
 		func(ctx context.Context, in *AppPath) (*body[wire.App], error) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
+		})
+	register(s, op{Route: wire.DeleteApp, auth: apiToken, tag: "Apps", summary: "Delete an app that no install uses", status: http.StatusNoContent,
+		problems: codes{fairlead.CodeAppNotFound, fairlead.CodeAppInUse}},
+		func(ctx context.Context, in *AppPath) (*struct{}, error) {
+			return nil, c.DeleteApp(ctx, callerOf(ctx).org, in.App)
 		})
 	type versions struct {
 		AppPath
@@ -167,7 +172,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.CreateInstallRequest
 	}
 	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Create an install", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
+		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeAppDeleting, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)

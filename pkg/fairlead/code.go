@@ -13,6 +13,8 @@ func (c Code) Reason() Reason { return Reason(c) }
 const (
 	CodeAgentNotFound          Code = "agent-not-found"
 	CodeAnswerTooLarge         Code = "answer-too-large"
+	CodeAppDeleting            Code = "app-deleting"
+	CodeAppInUse               Code = "app-in-use"
 	CodeAppNameMismatch        Code = "app-name-mismatch"
 	CodeAppNotFound            Code = "app-not-found"
 	CodeArtifactMissing        Code = "artifact-missing"

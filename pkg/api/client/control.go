@@ -37,6 +37,12 @@ func (c *Client) GetApp(ctx context.Context, app string) (wire.App, error) {
 	return get[wire.App](ctx, c, call{route: wire.GetApp, path: vars{"app": app}})
 }
 
+// DeleteApp deletes an app that no install uses.
+func (c *Client) DeleteApp(ctx context.Context, app string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteApp, path: vars{"app": app}}, nil)
+	return err
+}
+
 // ListVersions lists one page of an app's versions, newest first.
 func (c *Client) ListVersions(ctx context.Context, app string, o ListOptions) (wire.Page[wire.AppVersion], error) {
 	return page[wire.AppVersion](ctx, c, o, call{route: wire.ListVersions, path: vars{"app": app}})

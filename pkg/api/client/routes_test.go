@@ -44,6 +44,7 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		"GET /v1/apps?cursor=c&limit=7":               func(c *client.Client) error { _, err := c.ListApps(ctx, one); return err },
 		"GET /v1/apps/shop/versions?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListVersions(ctx, "shop", one); return err },
 		"GET /v1/apps/shop/versions/v1.4.0+b2":        func(c *client.Client) error { _, err := c.GetVersion(ctx, "shop", "v1.4.0+b2"); return err },
+		"DELETE /v1/apps/shop":                        func(c *client.Client) error { return c.DeleteApp(ctx, "shop") },
 		"GET /v1/apps/shop":                           func(c *client.Client) error { _, err := c.GetApp(ctx, "shop"); return err },
 		"POST /v1/installs key":                       func(c *client.Client) error { _, err := c.CreateInstall(ctx, wire.CreateInstallRequest{}); return err },
 		"GET /v1/installs":                            func(c *client.Client) error { _, err := c.ListInstalls(ctx, client.ListOptions{}); return err },

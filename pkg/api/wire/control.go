@@ -15,6 +15,7 @@ var (
 	PublishVersion      = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
 	ListVersions        = Route{"list-versions", "GET", "/v1/apps/{app}/versions"}
 	GetVersion          = Route{"get-version", "GET", "/v1/apps/{app}/versions/{version}"}
+	DeleteApp           = Route{"delete-app", "DELETE", "/v1/apps/{app}"}
 	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
 	ListApps            = Route{"list-apps", "GET", "/v1/apps"}
 	GetApp              = Route{"get-app", "GET", "/v1/apps/{app}"}

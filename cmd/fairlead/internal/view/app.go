@@ -195,3 +195,16 @@ func (v Published) changes() [][2]string {
 	slices.SortFunc(out, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
 	return out
 }
+
+// AppDeleted reports that an app was deleted.
+type AppDeleted struct {
+	App string `json:"app"`
+}
+
+// JSON returns {"app"}.
+func (d AppDeleted) JSON() any { return d }
+
+// Human writes one line.
+func (d AppDeleted) Human(p *Page) {
+	p.Line("%s Deleted app %s with its versions", Styled(p.Style.Good("✓")), d.App)
+}

@@ -110,6 +110,9 @@ func (cat *Catalog) PublishVersionAs(ctx context.Context, org fairlead.OrgID, na
 		if err != nil {
 			return err
 		}
+		if app.V.Deleting {
+			return deleting(name)
+		}
 		if app.Version == 0 {
 			app.V = store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.Now}
 		}
@@ -120,8 +123,13 @@ func (cat *Catalog) PublishVersionAs(ctx context.Context, org fairlead.OrgID, na
 			// its reference when it becomes the newest again.
 			tx.PutVersionRef(app.V.ID, made)
 		}
-		out.Names, err = nameVersion(tx, app.V, id, as)
-		return err
+		if out.Names, err = nameVersion(tx, app.V, id, as); err != nil {
+			return err
+		}
+		if !tx.Empty() {
+			tx.CheckApp(app) // a deletion that has begun would miss what this commit writes
+		}
+		return nil
 	})
 	return out, err
 }

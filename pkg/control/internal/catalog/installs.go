@@ -102,7 +102,7 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 			name = made
 			return err
 		}
-		app, err := ReadApp(tx, org, in.App)
+		app, err := useApp(tx, org, in.App)
 		if err != nil {
 			return err
 		}

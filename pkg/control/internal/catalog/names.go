@@ -37,7 +37,7 @@ func nameVersion(tx *kernel.Tx, app store.App, id fairlead.VersionID, as string)
 			Hint:    "The version needs no further name: use one that it has.",
 			Details: map[string]string{"app": app.Name, "version": string(id)}}
 	}
-	tx.PutVersionName(app.ID, as, store.VersionName{ID: id, Created: tx.Now})
+	tx.PutVersionName(app.ID, store.VersionName{Name: as, ID: id, Created: tx.Now})
 	names.V.Names = append(slices.Clone(names.V.Names), as)
 	tx.PutVersionNames(id, names)
 	return names.V.Names, nil

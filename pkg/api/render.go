@@ -41,7 +41,7 @@ func renderVersion(v control.Version) wire.AppVersion {
 	}
 	for _, c := range v.Spec.Components {
 		out.Components = append(out.Components, wire.AppComponent{Name: c.Name, Type: c.Type,
-			DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name]})
+			DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name], Switch: c.Switch()})
 	}
 	return out
 }
@@ -92,7 +92,7 @@ func renderSecrets(all []control.DeclaredSecret) (out []wire.CustomerSecret) {
 
 func renderEffective(e control.Effective) *wire.Effective {
 	out := &wire.Effective{Version: string(e.Version), Names: e.Names, Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
-		Components: map[string]map[string]wire.EffectiveValue{}, Undeployed: []wire.Undeployed{}}
+		Components: map[string]map[string]wire.EffectiveValue{}, Off: e.Off, Undeployed: []wire.Undeployed{}}
 	for component, vars := range e.Vars {
 		out.Components[component] = renderValues(vars)
 	}
@@ -113,7 +113,7 @@ func renderValues(values map[string]control.EffectiveValue) map[string]wire.Effe
 func renderRendered(r control.Rendered) (wire.Rendered, error) {
 	out := wire.Rendered{Install: r.Install, App: r.Version.App, Version: string(r.Version.ID), Names: r.Version.Names, Components: []wire.RenderedComponent{}}
 	for _, c := range r.Components {
-		w := wire.RenderedComponent{Name: c.Name, Type: c.Type, Source: c.Source, Artifact: r.Version.Artifacts[c.Name],
+		w := wire.RenderedComponent{Name: c.Name, Type: c.Type, Source: c.Source, Artifact: r.Version.Artifacts[c.Name], Off: c.Off,
 			DependsOn: append([]string{}, c.DependsOn...), Secrets: c.Secrets, Environment: append([]string{}, c.Environment...)}
 		var err error
 		if w.Options, err = renderShown(c.Options); err != nil {

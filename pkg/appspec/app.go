@@ -90,6 +90,9 @@ type Component struct {
 	// component: the components listed under depends_on, and the components whose
 	// outputs Vars refers to. The names are sorted, without repetition.
 	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before this one. Components whose outputs appear in vars are added automatically."`
+	// Enabled is a reference to the input that switches the component on and off, such as "${inputs.monitoring}". "": the
+	// component is always on.
+	Enabled string `json:"enabled,omitempty" check:"enabled" alias:"when if condition count toggle" doc:"The input that switches the component on and off: a reference to an input of type bool, such as ${inputs.monitoring}. If it is false, a deployment destroys the component if it exists."`
 	// Job is the size of the component's jobs. The zero Job is the size that the runner is configured for.
 	Job Job `json:"job,omitzero" alias:"size resources" doc:"The size of the component's jobs. If absent: the size that the runner is configured for."`
 	// Secrets holds the names of secrets that the customer gives to the component's jobs on its own runner. The names are

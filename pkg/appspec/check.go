@@ -58,6 +58,7 @@ func check(a *App, report reporter) {
 	for _, c := range a.Components {
 		edges[c.Name] = checkComponent(report, c, inputs, components)
 	}
+	checkSwitches(report, a)
 	checkCycles(report, edges)
 }
 

@@ -90,6 +90,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},
 		"source":        {Schema: schema{"minLength": 1}},
+		"enabled":       {Schema: schema{"pattern": switchPattern}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
 		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
 		"options":       {Schema: schema{"maxProperties": maxOptions, "propertyNames": schema{"pattern": identifier.String()}}, Doc: optionDocs},
@@ -153,6 +154,7 @@ func (r *reader) complete() {
 		}
 	}
 	for i := range r.app.Components {
+		r.app.Components[i].Enabled = switchSpelling(r.app.Components[i].Enabled)
 		if clean, wrong, _ := cleanSource(r.app.Components[i].Source); wrong == "" {
 			r.app.Components[i].Source = clean
 		}

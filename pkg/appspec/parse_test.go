@@ -256,6 +256,22 @@ func badApps() map[string]badApp {
 				"19:15 unknown-option: no options", "23:33 unknown-reference",
 			},
 		},
+		"switches that are no bool input": {
+			wrap("inputs:\n  on: {type: bool, default: true}\n  size: {type: number, default: 1}\n  key: {type: bool, default: true, sensitive: true}\n  maybe: {type: bool, required: false}\ncomponents:\n" +
+				"  a: {type: script, source: a, enabled: '${inputs.no}'}\n  b: {type: script, source: a, enabled: '${inputs.size}'}\n  c: {type: script, source: a, enabled: '${inputs.key}'}\n" +
+				"  d: {type: script, source: a, enabled: '${inputs.maybe}'}\n"),
+			[]string{`9:41 unknown-reference: "on"`, "10:41 invalid-switch: is a number", "11:41 invalid-switch: is sensitive", "12:41 invalid-switch: can be null"},
+		},
+		"switches that are no reference to an input": {
+			wrap("inputs:\n  on: {type: bool, default: true}\ncomponents:\n  a: {type: script, source: a, enabled: true}\n  b: {type: script, source: a, enabled: 'true'}\n  c: {type: script, source: a, enabled: '!${inputs.on}'}\n" +
+				"  d: {type: script, source: a, enabled: '${install.name}'}\n  e: {type: script, source: a, enabled: '${inputs.on.x}'}\n  f: {type: script, source: a, enabled: '${inputs.on'}\n  g: {type: script, source: a, when: '${inputs.on}'}\n"),
+			[]string{"6:41 wrong-type", "7:41 invalid-switch: ${inputs.monitoring}", "8:41 invalid-switch", "9:41 invalid-switch", "10:41 invalid-switch", "11:41 invalid-switch", `12:32 unknown-field: "enabled"`},
+		},
+		"references to components that may be off": {
+			wrap("inputs:\n  on: {type: bool, default: true}\n  off: {type: bool, default: false}\ncomponents:\n  a: {type: script, source: a, enabled: '${inputs.on}', vars: {x: '${components.c.outputs.y}'}}\n" +
+				"  b: {type: script, source: a, vars: {x: '${components.a.outputs.y}'}}\n  c: {type: script, source: a}\n  d: {type: plugin, source: a, enabled: '${inputs.off}', options: {x: '${components.a.outputs.y}'}}\n"),
+			[]string{"8:43 switched-reference: same input", "10:72 switched-reference: ${inputs.on}"},
+		},
 		"a list in a text": {
 			wrap("inputs:\n  zones: {type: list(string)}\n  tags: {type: map(list)}\ncomponents:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n" +
 				"      a: zones ${inputs.zones}\n      b: zone ${inputs.zones[0]} ${inputs.tags.x}\n"),

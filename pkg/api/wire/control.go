@@ -128,6 +128,7 @@ type AppComponent struct {
 	Type      string   `json:"type"`
 	DependsOn []string `json:"depends_on" nullable:"false"`
 	Artifact  string   `json:"artifact" doc:"Digest of the source artifact"`
+	Switch    string   `json:"switch,omitempty" doc:"Name of the input that switches the component on and off"`
 }
 
 // CreateInstallRequest creates an install.
@@ -180,6 +181,7 @@ type Effective struct {
 	Inputs      map[string]EffectiveValue            `json:"inputs" doc:"From the install or the app's default; an input without either has no value"`
 	Environment map[string]EffectiveValue            `json:"environment" doc:"Environment variables of the jobs' tools, each from the runner, group, app or install on which it is set"`
 	Components  map[string]map[string]EffectiveValue `json:"components" doc:"Variables of each component, from inputs, facts of the install, outputs, or constants of the app"`
+	Off         []string                             `json:"off,omitempty" doc:"Components that an input switches off; a deployment does not have them"`
 	Undeployed  []Undeployed                         `json:"undeployed" nullable:"false" doc:"Changes that are not deployed yet, by component. A component whose state is failed or unknown is not compared"`
 }
 
@@ -194,7 +196,7 @@ type EffectiveValue struct {
 // new deployment would apply.
 type Undeployed struct {
 	Component string `json:"component"`
-	Kind      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: the component is not deployed. removed: the app version has no such component. version, variable, environment: it was deployed from another version, with another value of a variable, or with other environment variables"`
+	Kind      string `json:"what" enum:"new,removed,off,version,variable,environment" doc:"new: the component is not deployed. removed: the app version has no such component. off: an input switches the component off, and it still exists. version, variable, environment: it was deployed from another version, with another value of a variable, or with other environment variables"`
 	Name      string `json:"name,omitempty" doc:"Name of the variable"`
 }
 
@@ -261,6 +263,7 @@ type RenderedComponent struct {
 	Type        string                   `json:"type"`
 	Source      string                   `json:"source" doc:"Folder of the source in the app's folder"`
 	Artifact    string                   `json:"artifact" doc:"Digest of the source artifact"`
+	Off         bool                     `json:"off,omitempty" doc:"Whether an input switches the component off; a deployment does not have it then"`
 	DependsOn   []string                 `json:"depends_on" nullable:"false"`
 	Secrets     []string                 `json:"secrets,omitempty" doc:"Names of the secrets that the customer gives"`
 	Options     map[string]RenderedValue `json:"options" doc:"Options of the component's type, by name"`

@@ -85,8 +85,8 @@ func (a App) Human(p *Page) {
 		table(p, []string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, a.Version.Inputs, func(in wire.AppInput) []string { return []string{in.Name, in.Type, inputDefault(in), in.Description} })
 	}
 	p.Gap()
-	table(p, []string{"COMPONENT", "TYPE", "NEEDS", "SOURCE"}, a.Version.Components, func(c wire.AppComponent) []string {
-		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), short(c.Artifact)}
+	table(p, []string{"COMPONENT", "TYPE", "NEEDS", "SWITCH", "SOURCE"}, a.Version.Components, func(c wire.AppComponent) []string {
+		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), orDash(c.Switch), short(c.Artifact)}
 	})
 }
 

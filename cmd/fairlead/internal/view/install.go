@@ -57,6 +57,10 @@ func (in Install) Human(p *Page) {
 	}
 	effectives(p, []string{"COMPONENT", "VARIABLE"}, names, vars)
 	effectives(p, []string{"ENVIRONMENT"}, [][]string{nil}, []map[string]wire.EffectiveValue{effective.Environment})
+	if len(effective.Off) > 0 {
+		p.Gap()
+		p.Line("Switched off by an input: %s", strings.Join(effective.Off, ", "))
+	}
 	secrets(p, in.CustomerSecrets)
 	in.undeployed(p, effective)
 	situations(p, in.Situations)
@@ -103,6 +107,8 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 			text = "not deployed yet"
 		case "removed":
 			text = "no longer part of the app"
+		case "off":
+			text = "switched off, and not destroyed yet"
 		case "version":
 			text = fmt.Sprintf("version %s → %s", made[u.Component], versionCell(e.Version, e.Names))
 		case "variable":

@@ -18,7 +18,11 @@ func (r Rendered) Human(p *Page) {
 	p.Fields([2]string{"Install", r.Install}, [2]string{"App", r.App}, [2]string{"Version", versionField(r.Version, r.Names)})
 	for _, c := range r.Components {
 		p.Gap()
-		p.Line("%s", Styled(p.Style.Bold(Cell(c.Name))))
+		note := ""
+		if c.Off {
+			note = " (off: an input switches it off, and a deployment does not have it)"
+		}
+		p.Line("%s%s", Styled(p.Style.Bold(Cell(c.Name))), note)
 		rows := [][]string{
 			{"  type", c.Type},
 			{"  source", fmt.Sprintf("./%s (%s)", strings.TrimPrefix(c.Source, "."), short(c.Artifact))},

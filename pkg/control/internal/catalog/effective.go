@@ -26,6 +26,7 @@ type Effective struct {
 	Inputs      map[string]EffectiveValue
 	Environment map[string]EffectiveValue            // of the jobs' tools, without the variables that Fairlead sets
 	Vars        map[string]map[string]EffectiveValue // by component of that version
+	Off         []string                             // components of that version that the inputs switch off; they have no Vars
 	Undeployed  []Undeployed                         // by component; empty while no component exists
 }
 
@@ -66,6 +67,7 @@ type UndeployedKind string
 const (
 	UndeployedNew         UndeployedKind = "new"         // the component does not exist yet
 	UndeployedRemoved     UndeployedKind = "removed"     // the version no longer has this component
+	UndeployedOff         UndeployedKind = "off"         // an input switches the component off, and it still exists
 	UndeployedVersion     UndeployedKind = "version"     // another version created it
 	UndeployedVariable    UndeployedKind = "variable"    // one of its variables had another value
 	UndeployedEnvironment UndeployedKind = "environment" // its tool had other environment variables
@@ -119,7 +121,15 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 			there[k.V.Name] = k.V
 		}
 	}
+	off := switchedOff(v.Spec, in)
 	for _, comp := range v.Spec.Components {
+		if off[comp.Name] {
+			out.Off = append(out.Off, comp.Name)
+			if _, ok := there[comp.Name]; ok {
+				out.Undeployed = append(out.Undeployed, Undeployed{Component: comp.Name, What: UndeployedOff})
+			}
+			continue
+		}
 		vars, err := effectiveVars(tx, in, v, comp, out.Inputs)
 		if err != nil {
 			return Effective{}, err

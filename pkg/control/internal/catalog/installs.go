@@ -338,7 +338,7 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	// A component can have a state before it has a record, because its first plan takes
 	// the lock. That lock is shown too.
 	names := map[string]store.Component{}
-	present, absent := 0, 0
+	absent, settled := 0, 0
 	for _, r := range comps {
 		k := r.V
 		names[k.Name] = k
@@ -349,9 +349,9 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		out.Components = append(out.Components, Component{Name: k.Name, State: string(k.State), Version: k.Version, Names: versionNames, Deployment: k.Deployment, Updated: k.Updated})
 		switch k.State {
 		case store.Present:
-			present++
+			settled++
 		case store.Absent:
-			absent++
+			absent, settled = absent+1, settled+1
 		}
 	}
 	if len(comps) > 0 {
@@ -362,7 +362,7 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		switch {
 		case absent == len(comps):
 			out.State = "torn-down"
-		case present == len(comps) && present >= len(app.Newest.Spec.Components):
+		case settled == len(comps) && allPresent(app.Newest.Spec, switchedOff(app.Newest.Spec, in), names):
 			out.State = "deployed"
 		default:
 			out.State = "partial"
@@ -393,6 +393,16 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		out.Parts = append(out.Parts, part)
 	}
 	return out, nil
+}
+
+// allPresent reports whether each component of the app that is not switched off is present.
+func allPresent(spec *appspec.App, off map[string]bool, records map[string]store.Component) bool {
+	for _, c := range spec.Components {
+		if !off[c.Name] && records[c.Name].State != store.Present {
+			return false
+		}
+	}
+	return true
 }
 
 // Installs lists installs by name.

@@ -25,6 +25,7 @@ type RenderedComponent struct {
 	appspec.Component
 	Options     map[string]appspec.Shown
 	Vars        map[string]appspec.Shown
+	Off         bool     // an input switches the component off: a deployment does not have it
 	Environment []string // sorted: names of the environment variables of the tool, without those that the runner sets itself
 }
 
@@ -55,12 +56,13 @@ func (cat *Catalog) Render(ctx context.Context, org fairlead.OrgID, install, ref
 	if err != nil {
 		return out, err
 	}
+	off := switchedOff(out.Version.Spec, in)
 	for _, comp := range comps {
 		scope, err := scopeOf(tx, in, out.Version, comp)
 		if err != nil {
 			return out, err
 		}
-		shown := RenderedComponent{Component: comp, Environment: env}
+		shown := RenderedComponent{Component: comp, Off: off[comp.Name], Environment: env}
 		if shown.Options, err = scope.showAll(comp.Options); err != nil {
 			return out, err
 		}

@@ -135,8 +135,8 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 	return nil
 }
 
-// allNodes computes the graph without regard to targets. For a deploy it contains every component of the version, and after those
-// the components that the version no longer has. For a teardown it contains every component that is not known to be
+// allNodes computes the graph without regard to targets. For a deploy it contains every component of the version that is not
+// switched off, and after those the components that the version no longer has, or that are switched off. For a teardown it contains every component that is not known to be
 // absent, in reverse order.
 func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
 	app, err := catalog.ReadApp(tx, inst.Org, inst.App)
@@ -175,9 +175,11 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 		d.Nodes, err = removals(left)
 		return err
 	}
-	if err := checkInputs(tx, inst, v.Spec); err != nil {
+	inputs, err := checkInputs(tx, inst, v.Spec)
+	if err != nil {
 		return err
 	}
+	off := v.Spec.Off(func(input string) any { return inputs[input].Value })
 	waves, err := graph.Order(v.Spec.Graph())
 	if err != nil {
 		return err
@@ -185,11 +187,14 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 	var names []string
 	for _, wave := range waves {
 		for _, name := range wave {
+			if off[name] {
+				continue // if it exists, it is among those left, which are destroyed
+			}
 			k, _ := v.Spec.Component(name)
 			if was, there := left[name]; there && was.TypeOf().Name != k.Type {
 				return typeChanged(inst, was, k.Type, v.ID)
 			}
-			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Needs: k.DependsOn, State: deployment.Pending})
+			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Needs: without(k.DependsOn, off), State: deployment.Pending})
 			names = append(names, name)
 			delete(left, name)
 		}
@@ -274,15 +279,19 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 	}
 }
 
-// checkInputs checks the install's inputs against the version to deploy. The version may declare other inputs than
+// checkInputs checks the install's inputs against the version to deploy, and returns their values. The version may declare other inputs than
 // the version from which the install was created.
-func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
+func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) (map[string]appspec.Resolved, error) {
 	given, err := catalog.OpenInputs(tx, inst.ID, inst.Inputs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = spec.CheckInputs(given)
-	return err
+	return spec.CheckInputs(given)
+}
+
+// without returns the names that are not in off.
+func without(names []string, off map[string]bool) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return off[name] })
 }
 
 // admit begins the deployment if the install has no active one, and queues it otherwise. A deployment that the

@@ -111,9 +111,14 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	if out.Environment, err = effectiveEnvironment(in, runner.V, env); err != nil {
 		return Effective{}, err
 	}
-	kept, err := cat.Store.Components(ctx, in.ID)
+	return out, out.compare(tx, in, v, env)
+}
+
+// compare adds the variables of each component of the version, and the differences from what is deployed.
+func (out *Effective) compare(tx *kernel.Tx, in store.Install, v Version, env map[string]setVariable) error {
+	kept, err := tx.Store.Components(tx.Ctx, in.ID)
 	if err != nil {
-		return Effective{}, err
+		return err
 	}
 	there := map[string]store.Component{}
 	for _, k := range kept {
@@ -132,7 +137,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 		}
 		vars, err := effectiveVars(tx, in, v, comp, out.Inputs)
 		if err != nil {
-			return Effective{}, err
+			return err
 		}
 		out.Vars[comp.Name] = map[string]EffectiveValue{}
 		for name, val := range vars {
@@ -148,7 +153,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 		case ok && k.State == store.Present:
 			differ, err := undeployedOf(tx, in, k, v.ID, vars, env)
 			if err != nil {
-				return Effective{}, err
+				return err
 			}
 			out.Undeployed = append(out.Undeployed, differ...)
 		}
@@ -159,7 +164,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 		}
 	}
 	slices.SortStableFunc(out.Undeployed, func(a, b Undeployed) int { return cmp.Compare(a.Component, b.Component) })
-	return out, nil
+	return nil
 }
 
 // effectiveInputs returns the inputs that the app declares. If the newest version

@@ -143,6 +143,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeStackNotPublished, http.StatusConflict, "The control plane has no template and image from which customers can install a runner.", "Publish both, and set `FAIRLEAD_STACK_TEMPLATE_URL` and `FAIRLEAD_RUNNER_IMAGE`."},
 		{fairlead.CodeStackRefused, http.StatusUnprocessableEntity, "The runner reports a stack with another install, external id or account than the expected one.", "{install.stack} prints the parameters that the customer's stack must have."},
 		{fairlead.CodeRunnerExists, http.StatusConflict, "There is a runner of this name already.", "Choose another name, or enrol an agent for the existing runner."},
+		{fairlead.CodeRunnerKindRefused, http.StatusConflict, "The app's version needs a runner of another kind.", "Name another runner with {install.set-runner}. `details.kinds` are the kinds that the version can use, `details.kind` is that of the runner."},
 		{fairlead.CodeRunnerNotFound, http.StatusNotFound, "There is no such runner.", "{runner.list} shows those that exist."},
 		{fairlead.CodeStateLineage, http.StatusConflict, "The lineage of the state differs: it belongs to another component, or to an earlier state of this one.", "Find the file that belongs to the component."},
 		{fairlead.CodeStateOlder, http.StatusConflict, "The state is not newer than the current one.", "You need not push it: a later state was saved."},

@@ -31,6 +31,7 @@ func renderVersion(v control.Version) wire.AppVersion {
 	if v.Spec == nil {
 		return out
 	}
+	out.RunnerKinds = v.Spec.RunnerKinds()
 	for _, in := range v.Spec.Inputs {
 		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive}
 		if in.HasDefault && !in.Sensitive {

@@ -49,6 +49,7 @@ type App struct {
 	Description string      `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
 	Inputs      []Input     `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
 	AWS         *AWS        `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
+	Runner      *Runner     `json:"runner,omitempty" check:"runner" doc:"Which runners can run the app's jobs. Without it, every runner can."`
 	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 }
 
@@ -255,7 +256,7 @@ type document struct {
 func (a *App) Canonical() ([]byte, error) {
 	sorted := App{
 		Name: a.Name, Description: a.Description,
-		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), AWS: a.AWS.canonical(),
+		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), AWS: a.AWS.canonical(), Runner: a.Runner.canonical(),
 	}
 	if sorted.Inputs == nil {
 		sorted.Inputs = []Input{}

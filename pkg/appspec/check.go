@@ -40,6 +40,7 @@ func check(a *App, report reporter) {
 	}
 
 	checkAWS(report, a)
+	checkRunner(report, a)
 	switch n := len(a.Components); {
 	case n == 0:
 		report("components", "empty-app", "the app has no component", "Declare at least one under components.")

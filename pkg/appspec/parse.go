@@ -48,6 +48,7 @@ func read(filename string, src []byte) *reader {
 	if len(r.Problems) == 0 {
 		addImplied(r.app)
 		r.app.AWS = r.app.AWS.canonical()
+		r.app.Runner = r.app.Runner.canonical()
 		slices.SortFunc(r.app.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
 		slices.SortFunc(r.app.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	}
@@ -87,6 +88,8 @@ func (r *reader) rules() yamlnode.Rules {
 		"aws":           {Schema: schema{"minProperties": 1}},
 		"awsservice":    {Schema: schema{"items": schema{"pattern": awsaction.ServicePattern(), "not": schema{"enum": awsaction.Refused()}}}},
 		"awsaction":     {Schema: schema{"items": schema{"pattern": awsaction.Pattern(), "not": schema{"pattern": `^(` + strings.Join(awsaction.Refused(), "|") + `):`}}}},
+		"runner":        {},
+		"runnerkinds":   {Schema: schema{"minItems": 1, "items": schema{"enum": runnerKinds()}}},
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},
 		"source":        {Schema: schema{"minLength": 1}},

@@ -256,6 +256,16 @@ func badApps() map[string]badApp {
 				"19:15 unknown-option: no options", "23:33 unknown-reference",
 			},
 		},
+		"kinds of runners that do not exist": {
+			wrap("runner: {kinds: [kubernetes, ecs, k8s, 3]}\ncomponents:" + component),
+			[]string{"3:30 unknown-runner-kind: aws-ecs", "3:35 unknown-runner-kind", "3:40 wrong-type"},
+		},
+		"a runner without kinds": {
+			wrap("runner: {kind: kubernetes}\ncomponents:" + component), []string{`3:10 unknown-field: "kinds"`},
+		},
+		"an empty list of kinds": {
+			wrap("runner: {kinds: []}\ncomponents:" + component), []string{`3:17 missing-field`},
+		},
 		"switches that are no bool input": {
 			wrap("inputs:\n  on: {type: bool, default: true}\n  size: {type: number, default: 1}\n  key: {type: bool, default: true, sensitive: true}\n  maybe: {type: bool, required: false}\ncomponents:\n" +
 				"  a: {type: script, source: a, enabled: '${inputs.no}'}\n  b: {type: script, source: a, enabled: '${inputs.size}'}\n  c: {type: script, source: a, enabled: '${inputs.key}'}\n" +

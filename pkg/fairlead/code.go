@@ -124,6 +124,7 @@ const (
 	CodeRuleNotFound           Code = "rule-not-found"
 	CodeRunnerExists           Code = "runner-exists"
 	CodeRunnerInUse            Code = "runner-in-use"
+	CodeRunnerKindRefused      Code = "runner-kind-refused"
 	CodeRunnerNotFound         Code = "runner-not-found"
 	CodeRunnerNotTaking        Code = "runner-not-taking"
 	CodeRunnerOutOfReach       Code = "runner-out-of-reach"

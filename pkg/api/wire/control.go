@@ -108,6 +108,8 @@ type AppVersion struct {
 	New        bool           `json:"new,omitempty" doc:"Whether this request created the version"`
 	Inputs     []AppInput     `json:"inputs" nullable:"false"`
 	Components []AppComponent `json:"components" nullable:"false"`
+	// RunnerKinds are kinds of package runnerspec.
+	RunnerKinds []string `json:"runner_kinds,omitempty" doc:"The kinds of runners that the version can use; absent: every kind"`
 
 	Config json.RawMessage `json:"config,omitempty" doc:"The app's configuration in canonical JSON; on single versions only"`
 }

@@ -79,7 +79,8 @@ func (a App) JSON() any { return wire.App(a) }
 // Human writes the app with the inputs and components of its newest version.
 func (a App) Human(p *Page) {
 	p.Fields([2]string{"App", a.Name}, [2]string{"About", a.Description},
-		[2]string{"Version", versionField(a.Version.ID, a.Version.Names)}, [2]string{"Published", Time(a.Version.CreatedAt)})
+		[2]string{"Version", versionField(a.Version.ID, a.Version.Names)}, [2]string{"Published", Time(a.Version.CreatedAt)},
+		[2]string{"Runner kinds", strings.Join(a.Version.RunnerKinds, ", ")})
 	if len(a.Version.Inputs) > 0 {
 		p.Gap()
 		table(p, []string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, a.Version.Inputs, func(in wire.AppInput) []string { return []string{in.Name, in.Type, inputDefault(in), in.Description} })

@@ -90,7 +90,14 @@ func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.
 	if err := fillNodes(tx, inst.V, &d.Deployment, asked.Version); err != nil {
 		return d, err
 	}
-	return d, assignRunner(tx, inst, &d)
+	if err := assignRunner(tx, inst, &d); err != nil || d.Kind == deployment.Teardown {
+		return d, err
+	}
+	v, err := catalog.ReadVersion(tx, d.Version)
+	if err != nil {
+		return d, err
+	}
+	return d, catalog.CheckRunnerKind(tx, inst.V, v, false)
 }
 
 // assignRunner gives the deployment the runner of its install. The first deployment with at least one component binds

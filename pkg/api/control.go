@@ -246,11 +246,16 @@ func (s *server) installRoutes(c *control.Control) {
 	s.rescueRoutes(c)
 }
 
-// withSecrets renders an install with the secrets that its app needs from the customer.
+// withSecrets renders an install with the secrets that its app needs from the customer, and with the inputs that it misses.
 func (s *server) withSecrets(ctx context.Context, v control.Install) (wire.Install, error) {
 	out := renderInstall(v)
 	secrets, err := s.Control.DeclaredSecrets(ctx, callerOf(ctx).org, v.Name)
+	if err != nil {
+		return out, err
+	}
 	out.CustomerSecrets = renderSecrets(secrets)
+	missing, err := s.Control.MissingInputs(ctx, callerOf(ctx).org, v.Name)
+	out.MissingInputs = renderMissing(missing)
 	return out, err
 }
 

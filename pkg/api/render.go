@@ -32,8 +32,11 @@ func renderVersion(v control.Version) wire.AppVersion {
 		return out
 	}
 	out.RunnerKinds = v.Spec.RunnerKinds()
+	for _, g := range v.Spec.GroupsInOrder() {
+		out.InputGroups = append(out.InputGroups, wire.InputGroup{Name: g.Name, Title: g.Title, Description: g.Description})
+	}
 	for _, in := range v.Spec.Inputs {
-		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive}
+		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From}
 		if in.HasDefault && !in.Sensitive {
 			// The default was read from JSON, so Marshal cannot fail.
 			w.Default, _ = json.Marshal(in.Default)
@@ -80,6 +83,13 @@ func renderInstall(in control.Install) wire.Install {
 	}
 	for _, d := range in.Queue {
 		out.Queued = append(out.Queued, string(d))
+	}
+	return out
+}
+
+func renderMissing(missing []appspec.Input) (out []wire.MissingInput) {
+	for _, in := range missing {
+		out = append(out, wire.MissingInput{Name: in.Name, From: cmp.Or(in.From, "vendor"), Group: in.Group, Description: in.Description})
 	}
 	return out
 }

@@ -45,12 +45,13 @@ const FormatVersion = "v1"
 // App is one version of an app's configuration. Inputs and components are
 // sorted by name.
 type App struct {
-	Name        string      `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
-	Description string      `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
-	Inputs      []Input     `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
-	AWS         *AWS        `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
-	Runner      *Runner     `json:"runner,omitempty" check:"runner" doc:"Which runners can run the app's jobs. Without it, every runner can."`
-	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
+	Name        string       `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
+	Description string       `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
+	Inputs      []Input      `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
+	InputGroups []InputGroup `json:"input_groups,omitempty" check:"inputgroups" doc:"Groups of inputs that belong together, by name."`
+	AWS         *AWS         `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
+	Runner      *Runner      `json:"runner,omitempty" check:"runner" doc:"Which runners can run the app's jobs. Without it, every runner can."`
+	Components  []Component  `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 }
 
 // Input is a value that each install gives to the app. Required means that an install must give the value; a required
@@ -64,6 +65,8 @@ type Input struct {
 	Default     any    `json:"default,omitempty" check:"literal" doc:"The value if an install gives none."`
 	HasDefault  bool   `json:"has_default,omitempty"`
 	Description string `json:"description,omitempty" check:"description" doc:"Description of the value for the people who set it."`
+	Group       string `json:"group,omitempty" doc:"The input group to which the input belongs."`
+	From        string `json:"from,omitempty" check:"from" doc:"Who gives the value: vendor (the default) or customer. An install can be created before the customer has given a required value."`
 }
 
 // UnmarshalJSON keeps every digit of a default that is a number.
@@ -256,12 +259,13 @@ type document struct {
 func (a *App) Canonical() ([]byte, error) {
 	sorted := App{
 		Name: a.Name, Description: a.Description,
-		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), AWS: a.AWS.canonical(), Runner: a.Runner.canonical(),
+		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), InputGroups: slices.Clone(a.InputGroups), AWS: a.AWS.canonical(), Runner: a.Runner.canonical(),
 	}
 	if sorted.Inputs == nil {
 		sorted.Inputs = []Input{}
 	}
 	slices.SortFunc(sorted.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(sorted.InputGroups, func(a, b InputGroup) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(sorted.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range sorted.Inputs {
 		if in := &sorted.Inputs[i]; in.HasDefault {

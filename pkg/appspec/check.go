@@ -39,6 +39,7 @@ func check(a *App, report reporter) {
 		checkInput(report, where, in)
 	}
 
+	checkGroups(report, a)
 	checkAWS(report, a)
 	checkRunner(report, a)
 	switch n := len(a.Components); {

@@ -50,6 +50,7 @@ func read(filename string, src []byte) *reader {
 		r.app.AWS = r.app.AWS.canonical()
 		r.app.Runner = r.app.Runner.canonical()
 		slices.SortFunc(r.app.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(r.app.InputGroups, func(a, b InputGroup) int { return cmp.Compare(a.Name, b.Name) })
 		slices.SortFunc(r.app.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return r
@@ -80,6 +81,9 @@ func (r *reader) rules() yamlnode.Rules {
 		"name":        {Schema: name},
 		"description": {Schema: schema{"maxLength": maxDescription}},
 		"inputs":      {Schema: schema{"maxProperties": MaxInputs, "propertyNames": name}},
+		"inputgroups": {Schema: schema{"maxProperties": MaxInputGroups, "propertyNames": name}},
+		"title":       {Schema: schema{"maxLength": maxTitle}},
+		"from":        {Schema: schema{"enum": []any{fromVendor, FromCustomer}}},
 		"type": {Schema: schema{
 			"pattern":  `^\s*(string|number|bool|list|map|any|(list|map)\s*\(.+\))\s*$`,
 			"examples": []any{"string", "number", "bool", "list", "map", "any", "list(string)", "map(string)"},
@@ -147,6 +151,9 @@ func (r *reader) complete() {
 		in.HasDefault = r.Given(where + ".default")
 		_, given := r.Node(where + ".required").Value.(bool)
 		in.Required = in.Required || (!given && !in.HasDefault)
+		if in.From == fromVendor {
+			in.From = ""
+		}
 		if t := r.Node(where + ".type"); !r.Given(where + ".type") {
 			in.Type = String
 		} else if t.IsNull() {

@@ -256,6 +256,18 @@ func badApps() map[string]badApp {
 				"19:15 unknown-option: no options", "23:33 unknown-reference",
 			},
 		},
+		"groups of inputs that do not exist": {
+			wrap("input_groups:\n  network: {title: Network, order: 1}\ninputs:\n  cidr: {group: netwrok}\n  size: {group: network}\ncomponents:" + component),
+			[]string{`6:17 unknown-reference: Did you mean "network"`},
+		},
+		"groups of inputs with wrong fields": {
+			wrap("input_groups:\n  Network: {title: " + strings.Repeat("x", 101) + ", order: first, color: red}\n  b: {order: 1.5}\ncomponents:" + component),
+			[]string{`4:3 invalid-name: "network"`, "4:20 too-long", "4:130 wrong-type: whole number", "4:137 unknown-field", "5:14 wrong-type"},
+		},
+		"inputs that neither vendor nor customer gives": {
+			wrap("inputs:\n  a: {from: operator}\n  b: {from: Customer}\n  c: {from: vendor}\n  d: {from: customer}\ncomponents:" + component),
+			[]string{"4:13 invalid-from: vendor or customer", "5:13 invalid-from"},
+		},
 		"kinds of runners that do not exist": {
 			wrap("runner: {kinds: [kubernetes, ecs, k8s, 3]}\ncomponents:" + component),
 			[]string{"3:30 unknown-runner-kind: aws-ecs", "3:35 unknown-runner-kind", "3:40 wrong-type"},

@@ -108,6 +108,8 @@ type AppVersion struct {
 	New        bool           `json:"new,omitempty" doc:"Whether this request created the version"`
 	Inputs     []AppInput     `json:"inputs" nullable:"false"`
 	Components []AppComponent `json:"components" nullable:"false"`
+	// InputGroups are in the order in which people see them.
+	InputGroups []InputGroup `json:"input_groups,omitempty" doc:"Groups of inputs, in the order in which to show them"`
 	// RunnerKinds are kinds of package runnerspec.
 	RunnerKinds []string `json:"runner_kinds,omitempty" doc:"The kinds of runners that the version can use; absent: every kind"`
 
@@ -122,6 +124,23 @@ type AppInput struct {
 	Required    bool            `json:"required"`
 	Sensitive   bool            `json:"sensitive"`
 	Default     json.RawMessage `json:"default,omitempty"`
+	Group       string          `json:"group,omitempty" doc:"Name of its input group"`
+	From        string          `json:"from,omitempty" enum:"customer" doc:"customer if the customer gives the value; absent for the vendor"`
+}
+
+// InputGroup is a group of inputs that belong together.
+type InputGroup struct {
+	Name        string `json:"name"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// MissingInput is a required input that an install does not set.
+type MissingInput struct {
+	Name        string `json:"name"`
+	From        string `json:"from" enum:"vendor,customer" doc:"Who gives the value"`
+	Group       string `json:"group,omitempty" doc:"Name of its input group"`
+	Description string `json:"description,omitempty"`
 }
 
 // AppComponent is a component of an app version.
@@ -169,6 +188,8 @@ type Install struct {
 	Situations []Situation                `json:"situations,omitempty" doc:"What a person must know or decide; on single installs only"`
 	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
+
+	MissingInputs []MissingInput `json:"missing_inputs,omitempty" doc:"Required inputs that are not set; a deployment is refused without them; on single installs only"`
 
 	CustomerSecrets []CustomerSecret `json:"customer_secrets,omitempty" doc:"Secrets that the app needs from the customer; on single installs only"`
 

@@ -83,11 +83,39 @@ func (a App) Human(p *Page) {
 		[2]string{"Runner kinds", strings.Join(a.Version.RunnerKinds, ", ")})
 	if len(a.Version.Inputs) > 0 {
 		p.Gap()
-		table(p, []string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, a.Version.Inputs, func(in wire.AppInput) []string { return []string{in.Name, in.Type, inputDefault(in), in.Description} })
+		a.inputs(p)
 	}
 	p.Gap()
 	table(p, []string{"COMPONENT", "TYPE", "NEEDS", "SWITCH", "SOURCE"}, a.Version.Components, func(c wire.AppComponent) []string {
 		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), orDash(c.Switch), short(c.Artifact)}
+	})
+}
+
+// inputs writes the inputs, in the order of their groups. It shows groups and givers if the app declares some.
+func (a App) inputs(p *Page) {
+	place, title := map[string]int{}, map[string]string{}
+	for i, g := range a.Version.InputGroups {
+		place[g.Name], title[g.Name] = i+1, cmp.Or(g.Title, g.Name)
+	}
+	inputs := slices.Clone(a.Version.Inputs)
+	slices.SortStableFunc(inputs, func(a, b wire.AppInput) int { return cmp.Compare(place[a.Group], place[b.Group]) })
+	customer := slices.ContainsFunc(inputs, func(in wire.AppInput) bool { return in.From != "" })
+	header := []string{"INPUT", "TYPE", "DEFAULT"}
+	if len(title) > 0 {
+		header = append(header, "GROUP")
+	}
+	if customer {
+		header = append(header, "FROM")
+	}
+	table(p, append(header, "DESCRIPTION"), inputs, func(in wire.AppInput) []string {
+		row := []string{in.Name, in.Type, inputDefault(in)}
+		if len(title) > 0 {
+			row = append(row, orDash(title[in.Group]))
+		}
+		if customer {
+			row = append(row, cmp.Or(in.From, "vendor"))
+		}
+		return append(row, in.Description)
 	})
 }
 

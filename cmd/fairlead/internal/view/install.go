@@ -61,6 +61,7 @@ func (in Install) Human(p *Page) {
 		p.Gap()
 		p.Line("Switched off by an input: %s", strings.Join(effective.Off, ", "))
 	}
+	missingInputs(p, in.MissingInputs)
 	secrets(p, in.CustomerSecrets)
 	in.undeployed(p, effective)
 	situations(p, in.Situations)
@@ -261,10 +262,22 @@ func (c InstallChange) Human(p *Page) {
 			p.Line("  runner: %s → %s", cmp.Or(before, "by rules"), cmp.Or(now, "by rules"))
 		}
 	}
+	missingInputs(p, c.Install.MissingInputs)
 	secrets(p, c.Install.CustomerSecrets)
 	if c.Next != "" {
 		p.Line("  %s", c.Next)
 	}
+}
+
+// missingInputs writes the required inputs that are not set, and who gives each.
+func missingInputs(p *Page, missing []wire.MissingInput) {
+	if len(missing) == 0 {
+		return
+	}
+	p.Gap()
+	table(p, []string{"MISSING INPUT", "FROM", "DESCRIPTION"}, missing, func(in wire.MissingInput) []string {
+		return []string{in.Name, in.From, in.Description}
+	})
 }
 
 // inputChange describes the change of an input's value. Nil means the default.

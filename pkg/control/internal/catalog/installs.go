@@ -77,7 +77,7 @@ const DefaultRunner = "local"
 
 // CreateInstall creates an install of the app in a group. The request names its runner,
 // or rules choose one at the first deployment. Inputs are checked against the app's
-// newest version; sensitive ones are sealed before they are stored.
+// newest version, except that the customer may give required ones later; sensitive ones are sealed before they are stored.
 func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
 	if err := fairlead.CheckName("install", in.Name); err != nil {
 		return Install{}, err
@@ -262,7 +262,7 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 		}
 		values[name] = v
 	}
-	if _, err := spec.CheckInputs(values); err != nil {
+	if err := spec.CheckGiven(values); err != nil {
 		return nil, err
 	}
 	out := map[string]store.Input{}

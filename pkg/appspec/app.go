@@ -250,6 +250,8 @@ func (a *App) Graph() []graph.Node {
 // document is the canonical form: the app and the version of its format.
 type document struct {
 	Fairlead any `json:"fairlead" must:"there" check:"version" alias:"version apiVersion" doc:"The version of this format. Begin the file with: fairlead: v1"`
+	// Include is read by withIncludes. The canonical form has no trace of it.
+	Include []string `json:"include,omitempty" check:"include" alias:"includes import imports" doc:"Files of the app's folder whose inputs, input groups and components are part of the app: paths, or patterns such as ./parts/*.yaml."`
 	*App
 }
 

@@ -3,6 +3,7 @@ package appspec
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 // app, or a nil app and all problems. It never panics. Its time and memory are proportional to len(src), which
 // MaxFileSize limits.
 func Parse(filename string, src []byte) (*App, Problems) {
-	r := read(filename, src)
+	r := read(filename, src, nil)
 	if len(r.Problems) > 0 {
 		return nil, yamlnode.Finish(r.Problems)
 	}
@@ -33,14 +34,15 @@ type reader struct {
 	app *App // the part that could be read
 }
 
-// read is Parse for a file that may have problems.
-func read(filename string, src []byte) *reader {
+// read is Parse for a file that may have problems, and that may include files of fsys unless fsys is nil.
+func read(filename string, src []byte, fsys fs.FS) *reader {
 	r := &reader{app: &App{Inputs: []Input{}}}
 	r.Reader = yamlnode.NewReader(filename, r.rules())
 	root := r.Source(yamlnode.Read, src, MaxFileSize, "Keep files and data in the modules.")
 	if yamlnode.HasCode(r.Problems, "malformed-yaml") || (len(r.Problems) > 0 && root.Shape == yamlnode.Scalar) {
 		return r // nothing to read further
 	}
+	root = r.withIncludes(root, fsys, len(src))
 	r.Struct(root, &document{App: r.app}, "")
 	r.complete()
 	check(r.app, r.report)
@@ -79,6 +81,7 @@ func (r *reader) rules() yamlnode.Rules {
 	return yamlnode.Rules{Hint: indentHint, Checks: map[string]yamlnode.Check{
 		"version":     {Func: r.version, Schema: schema{"const": FormatVersion}},
 		"name":        {Schema: name},
+		"include":     {Schema: schema{"maxItems": maxIncludes}},
 		"description": {Schema: schema{"maxLength": maxDescription}},
 		"inputs":      {Schema: schema{"maxProperties": MaxInputs, "propertyNames": name}},
 		"inputgroups": {Schema: schema{"maxProperties": MaxInputGroups, "propertyNames": name}},

@@ -256,6 +256,12 @@ func badApps() map[string]badApp {
 				"19:15 unknown-option: no options", "23:33 unknown-reference",
 			},
 		},
+		"includes that are no list of texts": {
+			wrap("include: ./inputs.yaml\ncomponents:" + component), []string{"3:10 wrong-type: a list"},
+		},
+		"a file without a folder includes another": {
+			wrap("include: [./inputs.yaml, 7]\ncomponents:" + component), []string{"3:11 invalid-include: folder", "3:26 wrong-type"},
+		},
 		"groups of inputs that do not exist": {
 			wrap("input_groups:\n  network: {title: Network, order: 1}\ninputs:\n  cidr: {group: netwrok}\n  size: {group: network}\ncomponents:" + component),
 			[]string{`6:17 unknown-reference: Did you mean "network"`},

@@ -60,7 +60,7 @@ var rules = []rule{
 	{"pkg/yamlnode/schematest", "pkg/yamlnode", "a schema is generated from the reader of the file"},
 	{"pkg/runnerspec/runnerspectest", "pkg/runnerspec pkg/yamlnode", "tests compare pages and agents with the existing fields"},
 	{"pkg/tfmodule", "", "the reader of a module's files depends neither on apps nor on runners"},
-	{"pkg/appspec", "pkg/awsaction pkg/fairlead pkg/component pkg/graph pkg/runnerspec pkg/tfmodule pkg/yamlnode", "an app is read and checked without a control plane"},
+	{"pkg/appspec", "pkg/awsaction pkg/changeset pkg/fairlead pkg/component pkg/graph pkg/runnerspec pkg/tfmodule pkg/yamlnode", "an app is read and checked without a control plane"},
 	{"pkg/identity", "pkg/fairlead pkg/cancelmark pkg/identity/awsiam/bound", "authentication precedes authorization and is separate from it"},
 	{"pkg/identity/awsiam", "pkg/fairlead", "a proof is verified and a role matched without an SDK and without a runner"},
 	{"pkg/identity/awsiam/bound", "", "the agent and the control plane bind and read a token in the same way, and need nothing else for it"},

@@ -19,6 +19,11 @@ type (
 	AppPath struct {
 		App string `path:"app" maxLength:"63" form:"name" doc:"Name of the app"`
 	}
+	// VersionPath selects a version of an app.
+	VersionPath struct {
+		AppPath
+		Version string `path:"version" maxLength:"64" form:"version-name" doc:"Identifier or name of the version"`
+	}
 	// InstallPath names an install.
 	InstallPath struct {
 		Install string `path:"install" maxLength:"63" form:"name" doc:"Name of the install"`
@@ -74,13 +79,13 @@ func (s *server) appRoutes(c *control.Control) {
 		Body wire.PublishVersionRequest
 	}
 	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
-		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeBuildMissing, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName})},
+		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeBuildMissing, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeVersionNameTaken, fairlead.CodeTooManyVersionNames, fairlead.CodeAppDeleting})},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
 			builds := map[string]fairlead.JobID{}
 			for component, id := range in.Body.Builds {
 				builds[component] = fairlead.JobID(id)
 			}
-			v, err := c.Publish(ctx, callerOf(ctx).org, in.App, control.NewVersion{Config: in.Body.Config, Artifacts: in.Body.Artifacts, Builds: builds})
+			v, err := c.Publish(ctx, callerOf(ctx).org, in.App, control.NewVersion{Config: in.Body.Config, Artifacts: in.Body.Artifacts, Builds: builds, Name: in.Body.Name})
 			if err != nil {
 				return nil, err
 			}
@@ -135,6 +140,11 @@ func (s *server) appRoutes(c *control.Control) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
 		})
+	register(s, op{Route: wire.DeleteApp, auth: apiToken, tag: "Apps", summary: "Delete an app that no install uses", status: http.StatusNoContent,
+		problems: codes{fairlead.CodeAppNotFound, fairlead.CodeAppInUse}},
+		func(ctx context.Context, in *AppPath) (*struct{}, error) {
+			return nil, c.DeleteApp(ctx, callerOf(ctx).org, in.App)
+		})
 	type versions struct {
 		AppPath
 		ListInput
@@ -145,6 +155,17 @@ func (s *server) appRoutes(c *control.Control) {
 			return list(&in.ListInput, renderVersion, func(q fairlead.PageQuery) ([]control.Version, string, error) {
 				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
 			})
+		})
+	register(s, op{Route: wire.GetVersion, auth: apiToken, tag: "Apps", summary: "Get a version of an app, with its configuration",
+		problems: slices.Concat(ofAVersion, codes{fairlead.CodeAppNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp})},
+		func(ctx context.Context, in *VersionPath) (*body[wire.AppVersion], error) {
+			v, err := c.Version(ctx, callerOf(ctx).org, in.App, in.Version)
+			if err != nil {
+				return nil, err
+			}
+			out := renderVersion(v)
+			out.Config, err = v.Spec.Canonical()
+			return answer(out, err)
 		})
 }
 
@@ -175,7 +196,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Body wire.CreateInstallRequest
 	}
 	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Create an install", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
+		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeAppDeleting, fairlead.CodeRunnerKindRefused, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)
@@ -232,14 +253,33 @@ func (s *server) installRoutes(c *control.Control) {
 			v, err := c.Outputs(ctx, callerOf(ctx).org, in.Install, in.ShowSensitive)
 			return answer(renderOutputs(v), err)
 		})
+	type rendered struct {
+		InstallPath
+		Version   string `query:"version" maxLength:"64" form:"version-name-or-none" doc:"App version, by its identifier or a name; the newest when absent"`
+		Component string `query:"component" maxLength:"63" form:"name-or-none" doc:"Only this component"`
+	}
+	register(s, op{Route: wire.RenderInstall, auth: apiToken, tag: "Installs", summary: "Show what a deployment would give to each component",
+		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeInvalidInputs})},
+		func(ctx context.Context, in *rendered) (*body[wire.Rendered], error) {
+			r, err := c.Render(ctx, callerOf(ctx).org, in.Install, in.Version, in.Component)
+			if err != nil {
+				return nil, err
+			}
+			return answer(renderRendered(r))
+		})
 	s.rescueRoutes(c)
 }
 
-// withSecrets renders an install with the secrets that its app needs from the customer.
+// withSecrets renders an install with the secrets that its app needs from the customer, and with the inputs that it misses.
 func (s *server) withSecrets(ctx context.Context, v control.Install) (wire.Install, error) {
 	out := renderInstall(v)
 	secrets, err := s.Control.DeclaredSecrets(ctx, callerOf(ctx).org, v.Name)
+	if err != nil {
+		return out, err
+	}
 	out.CustomerSecrets = renderSecrets(secrets)
+	missing, err := s.Control.MissingInputs(ctx, callerOf(ctx).org, v.Name)
+	out.MissingInputs = renderMissing(missing)
 	return out, err
 }
 
@@ -282,7 +322,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.CreateDeploymentRequest
 	}
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeComponentTypeChanged, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeComponentTypeChanged, fairlead.CodeRunnerKindRefused, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
@@ -342,7 +382,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Retry a failed deployment from where it failed", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerKindRefused, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)

@@ -132,7 +132,7 @@ type ScopeQuery struct {
 }
 
 func (s *server) variableRoutes(c *control.Control) {
-	found := codes{fairlead.CodeInvalidScope, fairlead.CodeInvalidGroup, fairlead.CodeRunnerNotFound, fairlead.CodeGroupNotFound, fairlead.CodeAppNotFound, fairlead.CodeInstallNotFound, fairlead.CodeOperatorOnly}
+	found := codes{fairlead.CodeInvalidScope, fairlead.CodeInvalidGroup, fairlead.CodeRunnerNotFound, fairlead.CodeGroupNotFound, fairlead.CodeAppNotFound, fairlead.CodeAppDeleting, fairlead.CodeInstallNotFound, fairlead.CodeOperatorOnly}
 	register(s, op{Route: wire.GetVariables, auth: apiToken, tag: "Variables", summary: "Get the environment variables of a runner, group, app or install",
 		doc:      "Variables of an install override those of its app, which override those of its groups (the nearest group wins), which override those of the runner.",
 		problems: found},

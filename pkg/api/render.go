@@ -3,10 +3,12 @@ package api
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
@@ -24,13 +26,17 @@ func moment(t time.Time) *time.Time {
 }
 
 func renderVersion(v control.Version) wire.AppVersion {
-	out := wire.AppVersion{ID: string(v.ID), App: v.App, CreatedAt: v.Created.UTC(), New: v.New,
+	out := wire.AppVersion{ID: string(v.ID), Names: v.Names, App: v.App, CreatedAt: v.Created.UTC(), New: v.New,
 		Inputs: []wire.AppInput{}, Components: []wire.AppComponent{}}
 	if v.Spec == nil {
 		return out
 	}
+	out.RunnerKinds = v.Spec.RunnerKinds()
+	for _, g := range v.Spec.GroupsInOrder() {
+		out.InputGroups = append(out.InputGroups, wire.InputGroup{Name: g.Name, Title: g.Title, Description: g.Description})
+	}
 	for _, in := range v.Spec.Inputs {
-		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive}
+		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From}
 		if in.HasDefault && !in.Sensitive {
 			// The default was read from JSON, so Marshal cannot fail.
 			w.Default, _ = json.Marshal(in.Default)
@@ -38,7 +44,7 @@ func renderVersion(v control.Version) wire.AppVersion {
 		out.Inputs = append(out.Inputs, w)
 	}
 	for _, c := range v.Spec.Components {
-		w := wire.AppComponent{Name: c.Name, Type: c.Type, DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name]}
+		w := wire.AppComponent{Name: c.Name, Type: c.Type, DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name], Switch: c.Switch()}
 		if c.Built() {
 			from, by := c.From(), v.Builds[c.Name]
 			w.Built = &wire.BuiltSource{URL: from.URL, Chart: from.Chart, Ref: from.Ref, Revision: by.Revision, BuildJob: string(by.Job)}
@@ -68,7 +74,7 @@ func renderInstall(in control.Install) wire.Install {
 		}
 	}
 	for _, c := range in.Components {
-		w := wire.InstallComponent{Name: c.Name, State: c.State, Version: string(c.Version), Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC()}
+		w := wire.InstallComponent{Name: c.Name, State: c.State, Version: string(c.Version), Names: c.Names, Deployment: string(c.Deployment), UpdatedAt: c.Updated.UTC()}
 		for _, p := range in.Parts {
 			if l := p.Lock; p.Name == c.Name && l != nil {
 				if l.Held { // the next job breaks a lock whose job is over
@@ -85,6 +91,13 @@ func renderInstall(in control.Install) wire.Install {
 	return out
 }
 
+func renderMissing(missing []appspec.Input) (out []wire.MissingInput) {
+	for _, in := range missing {
+		out = append(out, wire.MissingInput{Name: in.Name, From: cmp.Or(in.From, "vendor"), Group: in.Group, Description: in.Description})
+	}
+	return out
+}
+
 func renderSecrets(all []control.DeclaredSecret) (out []wire.CustomerSecret) {
 	for _, s := range all {
 		out = append(out, wire.CustomerSecret{Component: s.Component, Name: s.Name, Entry: s.Component + "/" + s.Name, New: s.New})
@@ -93,8 +106,8 @@ func renderSecrets(all []control.DeclaredSecret) (out []wire.CustomerSecret) {
 }
 
 func renderEffective(e control.Effective) *wire.Effective {
-	out := &wire.Effective{Version: string(e.Version), Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
-		Components: map[string]map[string]wire.EffectiveValue{}, Undeployed: []wire.Undeployed{}}
+	out := &wire.Effective{Version: string(e.Version), Names: e.Names, Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
+		Components: map[string]map[string]wire.EffectiveValue{}, Off: e.Off, Undeployed: []wire.Undeployed{}}
 	for component, vars := range e.Vars {
 		out.Components[component] = renderValues(vars)
 	}
@@ -110,6 +123,39 @@ func renderValues(values map[string]control.EffectiveValue) map[string]wire.Effe
 		out[name] = wire.EffectiveValue{Value: v.Value, Sensitive: v.Sensitive, From: append([]string{}, v.From...)}
 	}
 	return out
+}
+
+func renderRendered(r control.Rendered) (wire.Rendered, error) {
+	out := wire.Rendered{Install: r.Install, App: r.Version.App, Version: string(r.Version.ID), Names: r.Version.Names, Components: []wire.RenderedComponent{}}
+	for _, c := range r.Components {
+		w := wire.RenderedComponent{Name: c.Name, Type: c.Type, Source: c.Source, Artifact: r.Version.Artifacts[c.Name], Off: c.Off,
+			DependsOn: append([]string{}, c.DependsOn...), Secrets: c.Secrets, Environment: append([]string{}, c.Environment...)}
+		var err error
+		if w.Options, err = renderShown(c.Options); err != nil {
+			return out, err
+		}
+		if w.Vars, err = renderShown(c.Vars); err != nil {
+			return out, err
+		}
+		out.Components = append(out.Components, w)
+	}
+	return out, nil
+}
+
+func renderShown(values map[string]appspec.Shown) (map[string]wire.RenderedValue, error) {
+	out := make(map[string]wire.RenderedValue, len(values))
+	for name, v := range values {
+		w := wire.RenderedValue{Sensitive: v.Sensitive, After: v.After, Problem: v.Problem}
+		if v.Problem == "" {
+			raw, err := json.Marshal(v.Value)
+			if err != nil {
+				return nil, fmt.Errorf("encode the value of %s: %w", name, err)
+			}
+			w.Value = raw
+		}
+		out[name] = w
+	}
+	return out, nil
 }
 
 func renderOutputs(v map[string]map[string]control.Output) wire.Outputs {
@@ -133,7 +179,7 @@ func renderChanges(c *deployment.Changes) *wire.Changes {
 }
 
 func renderDeployment(d control.Deployment) wire.Deployment {
-	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version),
+	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version), Names: d.Names,
 		Kind: string(d.Kind), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), Refresh: d.Refresh, Targets: d.Targets, RetryOf: string(d.RetryOf),
 		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), CreatedBy: renderActor(d.By), CanceledBy: renderActor(d.StopBy), FinishedAt: moment(d.Finished)}
 	for i := range d.Nodes {

@@ -45,11 +45,13 @@ const FormatVersion = "v1"
 // App is one version of an app's configuration. Inputs and components are
 // sorted by name.
 type App struct {
-	Name        string      `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
-	Description string      `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
-	Inputs      []Input     `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
-	AWS         *AWS        `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
-	Components  []Component `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
+	Name        string       `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
+	Description string       `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
+	Inputs      []Input      `json:"inputs" check:"inputs" alias:"variables vars parameters params" doc:"The values that each install gives, by name."`
+	InputGroups []InputGroup `json:"input_groups,omitempty" check:"inputgroups" doc:"Groups of inputs that belong together, by name."`
+	AWS         *AWS         `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
+	Runner      *Runner      `json:"runner,omitempty" check:"runner" doc:"Which runners can run the app's jobs. Without it, every runner can."`
+	Components  []Component  `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 }
 
 // Input is a value that each install gives to the app. Required means that an install must give the value; a required
@@ -63,6 +65,8 @@ type Input struct {
 	Default     any    `json:"default,omitempty" check:"literal" doc:"The value if an install gives none."`
 	HasDefault  bool   `json:"has_default,omitempty"`
 	Description string `json:"description,omitempty" check:"description" doc:"Description of the value for the people who set it."`
+	Group       string `json:"group,omitempty" doc:"The input group to which the input belongs."`
+	From        string `json:"from,omitempty" check:"from" doc:"Who gives the value: vendor (the default) or customer. An install can be created before the customer has given a required value."`
 }
 
 // UnmarshalJSON keeps every digit of a default that is a number.
@@ -94,6 +98,9 @@ type Component struct {
 	// component: the components listed under depends_on, and the components whose
 	// outputs Vars refers to. The names are sorted, without repetition.
 	DependsOn []string `json:"depends_on,omitempty" check:"dependson" alias:"needs requires dependencies after" doc:"Components that must be deployed before this one. Components whose outputs appear in vars are added automatically."`
+	// Enabled is a reference to the input that switches the component on and off, such as "${inputs.monitoring}". "": the
+	// component is always on.
+	Enabled string `json:"enabled,omitempty" check:"enabled" alias:"when if condition count toggle" doc:"The input that switches the component on and off: a reference to an input of type bool, such as ${inputs.monitoring}. If it is false, a deployment destroys the component if it exists."`
 	// Job is the size of the component's jobs. The zero Job is the size that the runner is configured for.
 	Job Job `json:"job,omitzero" alias:"size resources" doc:"The size of the component's jobs. If absent: the size that the runner is configured for."`
 	// Secrets holds the names of secrets that the customer gives to the component's jobs on its own runner. The names are
@@ -247,6 +254,8 @@ func (a *App) Graph() []graph.Node {
 // document is the canonical form: the app and the version of its format.
 type document struct {
 	Fairlead any `json:"fairlead" must:"there" check:"version" alias:"version apiVersion" doc:"The version of this format. Begin the file with: fairlead: v1"`
+	// Include is read by withIncludes. The canonical form has no trace of it.
+	Include []string `json:"include,omitempty" check:"include" alias:"includes import imports" doc:"Files of the app's folder whose inputs, input groups and components are part of the app: paths, or patterns such as ./parts/*.yaml."`
 	*App
 }
 
@@ -256,12 +265,13 @@ type document struct {
 func (a *App) Canonical() ([]byte, error) {
 	sorted := App{
 		Name: a.Name, Description: a.Description,
-		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), AWS: a.AWS.canonical(),
+		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), InputGroups: slices.Clone(a.InputGroups), AWS: a.AWS.canonical(), Runner: a.Runner.canonical(),
 	}
 	if sorted.Inputs == nil {
 		sorted.Inputs = []Input{}
 	}
 	slices.SortFunc(sorted.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(sorted.InputGroups, func(a, b InputGroup) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(sorted.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range sorted.Inputs {
 		if in := &sorted.Inputs[i]; in.HasDefault {

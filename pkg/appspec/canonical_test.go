@@ -278,6 +278,9 @@ func TestSchemaRefusesBadFiles(t *testing.T) {
 		"two cycles":                                   "the cycles span several components",
 		"references to nothing":                        "the declaration is in another place",
 		"a list in a text":                             "the type of the input is in another place",
+		"groups of inputs that do not exist":           "the declaration is in another place",
+		"switches that are no bool input":              "the type of the input is in another place",
+		"references to components that may be off":     "the switch is in another place",
 		"options that the type does not have, of another kind, or that would show a secret": "an option's values depend on the type, which is another field",
 	}
 	schema := compiledSchema(t)
@@ -304,7 +307,7 @@ func TestReferenceListsEveryCode(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(Code\w+) +Code = ("[a-z-]+")`).FindAllStringSubmatch(string(list), -1) {
 		constants["fairlead."+m[1]] = m[2]
 	}
-	for _, name := range []string{"chart.go", "check.go", "git.go", "load.go", "module.go", "shared.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamlnode/reader.go", "../yamlnode/yaml.go", "../yamlnode/control.go", "../yamlnode/problem.go", "../artifact/pack.go"} {
+	for _, name := range []string{"chart.go", "check.go", "git.go", "groups.go", "include.go", "load.go", "module.go", "shared.go", "runner.go", "switch.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamlnode/reader.go", "../yamlnode/yaml.go", "../yamlnode/control.go", "../yamlnode/problem.go", "../artifact/pack.go"} {
 		src, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

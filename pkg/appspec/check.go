@@ -39,7 +39,9 @@ func check(a *App, report reporter) {
 		checkInput(report, where, in)
 	}
 
+	checkGroups(report, a)
 	checkAWS(report, a)
+	checkRunner(report, a)
 	switch n := len(a.Components); {
 	case n == 0:
 		report("components", "empty-app", "the app has no component", "Declare at least one under components.")
@@ -58,6 +60,7 @@ func check(a *App, report reporter) {
 	for _, c := range a.Components {
 		edges[c.Name] = checkComponent(report, c, inputs, components)
 	}
+	checkSwitches(report, a)
 	checkCycles(report, edges)
 }
 

@@ -57,7 +57,7 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 			}
 		case value == nil && in.Required:
 			problems = append(problems, InputProblem{
-				Input: in.Name, Code: "missing-input", Message: fmt.Sprintf("input %q is required", in.Name), Hint: in.Description,
+				Input: in.Name, Code: "missing-input", Message: fmt.Sprintf("input %q is required%s", in.Name, givenBy(in)), Hint: in.Description,
 			})
 			continue
 		}

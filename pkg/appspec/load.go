@@ -29,7 +29,7 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
-	r := read(FileName, src)
+	r := read(FileName, src, fsys)
 	modules := map[string]module{}
 	valid := len(r.Problems) == 0
 	for _, c := range r.app.Components {

@@ -3,6 +3,7 @@ package appspec
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 // app, or a nil app and all problems. It never panics. Its time and memory are proportional to len(src), which
 // MaxFileSize limits.
 func Parse(filename string, src []byte) (*App, Problems) {
-	r := read(filename, src)
+	r := read(filename, src, nil)
 	if len(r.Problems) > 0 {
 		return nil, yamlnode.Finish(r.Problems)
 	}
@@ -33,14 +34,15 @@ type reader struct {
 	app *App // the part that could be read
 }
 
-// read is Parse for a file that may have problems.
-func read(filename string, src []byte) *reader {
+// read is Parse for a file that may have problems, and that may include files of fsys unless fsys is nil.
+func read(filename string, src []byte, fsys fs.FS) *reader {
 	r := &reader{app: &App{Inputs: []Input{}}}
 	r.Reader = yamlnode.NewReader(filename, r.rules())
 	root := r.Source(yamlnode.Read, src, MaxFileSize, "Keep files and data in the modules.")
 	if yamlnode.HasCode(r.Problems, "malformed-yaml") || (len(r.Problems) > 0 && root.Shape == yamlnode.Scalar) {
 		return r // nothing to read further
 	}
+	root = r.withIncludes(root, fsys, len(src))
 	r.Struct(root, &document{App: r.app}, "")
 	r.complete()
 	check(r.app, r.report)
@@ -48,7 +50,9 @@ func read(filename string, src []byte) *reader {
 	if len(r.Problems) == 0 {
 		addImplied(r.app)
 		r.app.AWS = r.app.AWS.canonical()
+		r.app.Runner = r.app.Runner.canonical()
 		slices.SortFunc(r.app.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(r.app.InputGroups, func(a, b InputGroup) int { return cmp.Compare(a.Name, b.Name) })
 		slices.SortFunc(r.app.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return r
@@ -77,8 +81,12 @@ func (r *reader) rules() yamlnode.Rules {
 	return yamlnode.Rules{Hint: indentHint, Checks: map[string]yamlnode.Check{
 		"version":     {Func: r.version, Schema: schema{"const": FormatVersion}},
 		"name":        {Schema: name},
+		"include":     {Schema: schema{"maxItems": maxIncludes}},
 		"description": {Schema: schema{"maxLength": maxDescription}},
 		"inputs":      {Schema: schema{"maxProperties": MaxInputs, "propertyNames": name}},
+		"inputgroups": {Schema: schema{"maxProperties": MaxInputGroups, "propertyNames": name}},
+		"title":       {Schema: schema{"maxLength": maxTitle}},
+		"from":        {Schema: schema{"enum": []any{fromVendor, FromCustomer}}},
 		"type": {Schema: schema{
 			"pattern":  `^\s*(string|number|bool|list|map|any|(list|map)\s*\(.+\))\s*$`,
 			"examples": []any{"string", "number", "bool", "list", "map", "any", "list(string)", "map(string)"},
@@ -87,9 +95,12 @@ func (r *reader) rules() yamlnode.Rules {
 		"aws":           {Schema: schema{"minProperties": 1}},
 		"awsservice":    {Schema: schema{"items": schema{"pattern": awsaction.ServicePattern(), "not": schema{"enum": awsaction.Refused()}}}},
 		"awsaction":     {Schema: schema{"items": schema{"pattern": awsaction.Pattern(), "not": schema{"pattern": `^(` + strings.Join(awsaction.Refused(), "|") + `):`}}}},
+		"runner":        {},
+		"runnerkinds":   {Schema: schema{"minItems": 1, "items": schema{"enum": runnerKinds()}}},
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},
 		"source":        {Schema: schema{"minLength": 1}},
+		"enabled":       {Schema: schema{"pattern": switchPattern}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
 		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
 		"options":       {Schema: schema{"maxProperties": maxOptions, "propertyNames": schema{"pattern": identifier.String()}}, Doc: optionDocs},
@@ -143,6 +154,9 @@ func (r *reader) complete() {
 		in.HasDefault = r.Given(where + ".default")
 		_, given := r.Node(where + ".required").Value.(bool)
 		in.Required = in.Required || (!given && !in.HasDefault)
+		if in.From == fromVendor {
+			in.From = ""
+		}
 		if t := r.Node(where + ".type"); !r.Given(where + ".type") {
 			in.Type = String
 		} else if t.IsNull() {
@@ -156,6 +170,7 @@ func (r *reader) complete() {
 		if c := &r.app.Components[i]; c.Chart != nil && !r.Given("components."+c.Name+".source") {
 			c.Source = "."
 		}
+		r.app.Components[i].Enabled = switchSpelling(r.app.Components[i].Enabled)
 		if clean, wrong, _ := cleanSource(r.app.Components[i].Source); wrong == "" {
 			r.app.Components[i].Source = clean
 		}

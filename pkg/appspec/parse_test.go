@@ -286,6 +286,50 @@ func badApps() map[string]badApp {
 				"19:15 unknown-option: no options", "23:33 unknown-reference",
 			},
 		},
+		"includes that are no list of texts": {
+			wrap("include: ./inputs.yaml\ncomponents:" + component), []string{"3:10 wrong-type: a list"},
+		},
+		"a file without a folder includes another": {
+			wrap("include: [./inputs.yaml, 7]\ncomponents:" + component), []string{"3:11 invalid-include: folder", "3:26 wrong-type"},
+		},
+		"groups of inputs that do not exist": {
+			wrap("input_groups:\n  network: {title: Network, order: 1}\ninputs:\n  cidr: {group: netwrok}\n  size: {group: network}\ncomponents:" + component),
+			[]string{`6:17 unknown-reference: Did you mean "network"`},
+		},
+		"groups of inputs with wrong fields": {
+			wrap("input_groups:\n  Network: {title: " + strings.Repeat("x", 101) + ", order: first, color: red}\n  b: {order: 1.5}\ncomponents:" + component),
+			[]string{`4:3 invalid-name: "network"`, "4:20 too-long", "4:130 wrong-type: whole number", "4:137 unknown-field", "5:14 wrong-type"},
+		},
+		"inputs that neither vendor nor customer gives": {
+			wrap("inputs:\n  a: {from: operator}\n  b: {from: Customer}\n  c: {from: vendor}\n  d: {from: customer}\ncomponents:" + component),
+			[]string{"4:13 invalid-from: vendor or customer", "5:13 invalid-from"},
+		},
+		"kinds of runners that do not exist": {
+			wrap("runner: {kinds: [kubernetes, ecs, k8s, 3]}\ncomponents:" + component),
+			[]string{"3:30 unknown-runner-kind: aws-ecs", "3:35 unknown-runner-kind", "3:40 wrong-type"},
+		},
+		"a runner without kinds": {
+			wrap("runner: {kind: kubernetes}\ncomponents:" + component), []string{`3:10 unknown-field: "kinds"`},
+		},
+		"an empty list of kinds": {
+			wrap("runner: {kinds: []}\ncomponents:" + component), []string{`3:17 missing-field`},
+		},
+		"switches that are no bool input": {
+			wrap("inputs:\n  on: {type: bool, default: true}\n  size: {type: number, default: 1}\n  key: {type: bool, default: true, sensitive: true}\n  maybe: {type: bool, required: false}\ncomponents:\n" +
+				"  a: {type: script, source: a, enabled: '${inputs.no}'}\n  b: {type: script, source: a, enabled: '${inputs.size}'}\n  c: {type: script, source: a, enabled: '${inputs.key}'}\n" +
+				"  d: {type: script, source: a, enabled: '${inputs.maybe}'}\n"),
+			[]string{`9:41 unknown-reference: "on"`, "10:41 invalid-switch: is a number", "11:41 invalid-switch: is sensitive", "12:41 invalid-switch: can be null"},
+		},
+		"switches that are no reference to an input": {
+			wrap("inputs:\n  on: {type: bool, default: true}\ncomponents:\n  a: {type: script, source: a, enabled: true}\n  b: {type: script, source: a, enabled: 'true'}\n  c: {type: script, source: a, enabled: '!${inputs.on}'}\n" +
+				"  d: {type: script, source: a, enabled: '${install.name}'}\n  e: {type: script, source: a, enabled: '${inputs.on.x}'}\n  f: {type: script, source: a, enabled: '${inputs.on'}\n  g: {type: script, source: a, when: '${inputs.on}'}\n"),
+			[]string{"6:41 wrong-type", "7:41 invalid-switch: ${inputs.monitoring}", "8:41 invalid-switch", "9:41 invalid-switch", "10:41 invalid-switch", "11:41 invalid-switch", `12:32 unknown-field: "enabled"`},
+		},
+		"references to components that may be off": {
+			wrap("inputs:\n  on: {type: bool, default: true}\n  off: {type: bool, default: false}\ncomponents:\n  a: {type: script, source: a, enabled: '${inputs.on}', vars: {x: '${components.c.outputs.y}'}}\n" +
+				"  b: {type: script, source: a, vars: {x: '${components.a.outputs.y}'}}\n  c: {type: script, source: a}\n  d: {type: plugin, source: a, enabled: '${inputs.off}', options: {x: '${components.a.outputs.y}'}}\n"),
+			[]string{"8:43 switched-reference: same input", "10:72 switched-reference: ${inputs.on}"},
+		},
 		"a list in a text": {
 			wrap("inputs:\n  zones: {type: list(string)}\n  tags: {type: map(list)}\ncomponents:\n  web:\n    type: terraform\n    source: ./web\n    vars:\n" +
 				"      a: zones ${inputs.zones}\n      b: zone ${inputs.zones[0]} ${inputs.tags.x}\n"),

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -97,6 +99,51 @@ func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
 	return value, sensitive, nil
 }
 
+// Shown is a value as a person may see it.
+type Shown struct {
+	Value     any      // JSON value; nil if Problem is set
+	Sensitive bool     // a part of Value is masked
+	After     []string // sorted: the components whose outputs Value waits for
+	Problem   string   // why a deployment would refuse the value; "" if it would not
+}
+
+// Show returns the value of v in scope, with changeset.Sensitive in place of each sensitive text, list or map. In place of a
+// text that needs an output which does not exist yet, it has "(known after COMPONENT)". All else is resolved, also inside
+// lists and maps.
+func (v Value) Show(s Scope) (Shown, error) {
+	var out Shown
+	value, err := yamlnode.Transform(v.tree, func(leaf any) (any, error) {
+		t, ok := leaf.(template)
+		if !ok {
+			return leaf, nil
+		}
+		value, secret, err := t.resolve(s)
+		if missing, ok := errors.AsType[*UnresolvedError](err); ok && missing.Reference.Namespace == Components {
+			out.After = append(out.After, missing.Reference.Name)
+			return KnownAfter(missing.Reference.Name), nil
+		}
+		if secret {
+			out.Sensitive = true
+			value = changeset.Sensitive
+		}
+		return value, err
+	})
+	slices.Sort(out.After)
+	out.After = slices.Compact(out.After)
+	_, missing := errors.AsType[*UnresolvedError](err)
+	switch {
+	case missing || fairlead.KindOf(err) == fairlead.KindInvalid:
+		return Shown{Problem: err.Error()}, nil
+	case err != nil:
+		return Shown{}, err
+	}
+	out.Value = value
+	return out, nil
+}
+
+// KnownAfter returns the text in place of a value that needs an output of the component.
+func KnownAfter(component string) string { return "(known after " + component + ")" }
+
 // SensitiveOption returns the error of an option whose value is sensitive, such as an output that app.yaml does not show to be so.
 func SensitiveOption(component, option string) error {
 	return fairlead.Invalid(fairlead.CodeSensitiveOption, "the option %s of component %s has a sensitive value, and options are shown; give the value in vars", option, component)
@@ -162,13 +209,14 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 		return nil, false, fmt.Errorf("%s: %w", r.show(), err)
 	}
 	for i, step := range r.Path {
+		var next any
 		ok := false
 		switch container := value.(type) {
 		case map[string]any:
-			value, ok = container[step]
+			next, ok = container[step]
 		case []any:
 			if n, err := strconv.Atoi(step); err == nil && n >= 0 && n < len(container) {
-				value, ok = container[n], true
+				next, ok = container[n], true
 			}
 		}
 		if !ok {
@@ -176,6 +224,7 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 			until.Path = r.Path[:i]
 			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), yamlnode.Describe(value), yamlnode.Quote(step))}
 		}
+		value = next
 	}
 	return value, found.Sensitive, nil
 }

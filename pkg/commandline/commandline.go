@@ -15,6 +15,7 @@ import (
 // an argument. The map is never changed.
 var lines = map[fairlead.Verb]string{
 	fairlead.VerbAgentList:           "runner agent list {runner}",
+	fairlead.VerbAppDelete:           "app delete NAME",
 	fairlead.VerbAppList:             "app list",
 	fairlead.VerbAppPublish:          "app apply FOLDER",
 	fairlead.VerbAppShow:             "app show NAME",
@@ -30,6 +31,7 @@ var lines = map[fairlead.Verb]string{
 	fairlead.VerbGroupList:           "group list",
 	fairlead.VerbInstallAbandon:      "install forget {install} --abandon",
 	fairlead.VerbInstallDeploy:       "install deploy {install}",
+	fairlead.VerbInstallForget:       "install forget {install}",
 	fairlead.VerbInstallList:         "install list",
 	fairlead.VerbInstallLoseState:    "install refresh-runner {install} --accept-state-loss",
 	fairlead.VerbInstallMigrateState: "install migrate-state {install}",

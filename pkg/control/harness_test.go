@@ -158,6 +158,19 @@ components:
 
 func (p *plane) publish(src string) control.Version {
 	p.t.Helper()
+	return p.publishAs(src, "")
+}
+
+// publishAs publishes a version with a name.
+func (p *plane) publishAs(src, as string) control.Version {
+	p.t.Helper()
+	var v control.Version
+	p.must("publish", func() (err error) { v, err = p.tryPublishAs(src, as); return })
+	return v
+}
+
+func (p *plane) tryPublishAs(src, as string) (control.Version, error) {
+	p.t.Helper()
 	app, problems := appspec.Parse("app.yaml", []byte(src))
 	if problems != nil {
 		p.t.Fatal(problems)
@@ -170,9 +183,7 @@ func (p *plane) publish(src string) control.Version {
 	for _, c := range app.Components {
 		artifacts[c.Name] = fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(c.Name)))
 	}
-	var v control.Version
-	p.must("publish", func() (err error) { v, err = p.PublishVersion(p.ctx, org, app.Name, canonical, artifacts); return })
-	return v
+	return p.Publish(p.ctx, org, app.Name, control.NewVersion{Config: canonical, Artifacts: artifacts, Name: as})
 }
 
 // secretPassword returns the inputs of an install of the app shop.

@@ -65,6 +65,7 @@ type (
 	NewInstall     = catalog.NewInstall
 	NewVersion     = catalog.NewVersion
 	Output         = catalog.Output
+	Rendered       = catalog.Rendered
 	Variable       = catalog.Variable
 	VariableScope  = catalog.VariableScope
 	Version        = catalog.Version

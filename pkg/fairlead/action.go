@@ -13,6 +13,7 @@ type Verb string
 // of Args) that the verb takes, if it takes any.
 const (
 	VerbAgentList           Verb = "agent.list"            // Runner
+	VerbAppDelete           Verb = "app.delete"            //
 	VerbAppList             Verb = "app.list"              //
 	VerbAppPublish          Verb = "app.publish"           // publish the app of a folder
 	VerbAppShow             Verb = "app.show"              //
@@ -28,6 +29,7 @@ const (
 	VerbGroupList           Verb = "group.list"            //
 	VerbInstallAbandon      Verb = "install.abandon"       // Install: forget it without destroying its resources in the cloud
 	VerbInstallDeploy       Verb = "install.deploy"        // Install
+	VerbInstallForget       Verb = "install.forget"        // Install: delete its records
 	VerbInstallList         Verb = "install.list"          //
 	VerbInstallLoseState    Verb = "install.lose-state"    // Install: refresh its runner and leave its state behind
 	VerbInstallMigrateState Verb = "install.migrate-state" // Install: copy its state to the storage that its runner uses now

@@ -99,6 +99,49 @@ const NamePattern = `^` + NameForm + `$`
 // NameForm is NamePattern without anchors, for use in larger expressions.
 const NameForm = `[a-z]([a-z0-9-]{0,61}[a-z0-9])?`
 
+// MaxVersionName is the longest name of an app's version, in bytes.
+const MaxVersionName = 64
+
+// VersionNamePattern is the regular expression of the texts that can name a version of an app. Of these,
+// CheckVersionName also refuses texts that look like an identifier or a digest.
+const VersionNamePattern = `^[0-9A-Za-z][0-9A-Za-z._+-]{0,63}$`
+
+// CheckVersionName returns an error of KindInvalid if name cannot name a version of an app. A name never looks like the
+// identifier of a version or like a digest, so that each text that selects a version has one meaning.
+func CheckVersionName(name string) error {
+	if isVersionName(name) && !LooksLikeVersionID(name) && !isDigest(name) {
+		return nil
+	}
+	return &Error{
+		Kind: KindInvalid, Code: CodeInvalidName,
+		Message: fmt.Sprintf("%q is not a valid name of a version", name),
+		Hint:    "Use 1 to 64 letters, digits and the characters . - _ +, such as v1.4.0; begin with a letter or digit. A name cannot begin with ver_, and cannot be a digest.",
+	}
+}
+
+// LooksLikeVersionID reports whether text has the form of a version's identifier, or begins as one.
+func LooksLikeVersionID(text string) bool { return strings.HasPrefix(text, PrefixVersion+"_") }
+
+// isVersionName reports whether s matches VersionNamePattern.
+func isVersionName(s string) bool {
+	if s == "" || len(s) > MaxVersionName {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || !strings.ContainsRune("._+-", rune(c))) {
+			return false
+		}
+	}
+	return true
+}
+
+// isDigest reports whether s is a SHA-256 in hexadecimal.
+func isDigest(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
+}
+
 // isName does not compile NamePattern, because that takes a tenth of the lifetime of a step
 // with a short job. A test of package placement compares the two.
 func isName(s string) bool {

@@ -73,6 +73,12 @@ func versionKey(id fairlead.VersionID) engine.Key           { return key(join("V
 func versionRefKey(app fairlead.AppID, at time.Time, id fairlead.VersionID) engine.Key {
 	return key(appPartition(app), versionRefPrefix+join(dueTime(at), string(id)))
 }
+func versionNameKey(app fairlead.AppID, name string) engine.Key {
+	return key(appPartition(app), versionNamePrefix+name)
+}
+func versionNamesKey(id fairlead.VersionID) engine.Key {
+	return key(join("VERSION", string(id)), "NAMES")
+}
 func componentKey(id fairlead.InstallID, name string) engine.Key {
 	return key(installPartition(id), componentPrefix+name)
 }
@@ -179,6 +185,7 @@ func nounOf(k engine.Key) noun {
 const (
 	componentPrefix     = "COMPONENT#"
 	versionRefPrefix    = "VERSION#"
+	versionNamePrefix   = "NAME#"
 	deploymentRefPrefix = "DEPLOYMENT#"
 	statePrefix         = "STATE#"
 	sessionPrefix       = "SESSION#"

@@ -16,7 +16,7 @@ import (
 // or a row has no key.
 func TestKeysAreDocumented(t *testing.T) {
 	built := map[string]engine.Key{
-		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "VersionRef": versionRefKey("app_1", time.Now(), "ver_1"), "Install": installKey("o", "n"),
+		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "VersionRef": versionRefKey("app_1", time.Now(), "ver_1"), "VersionName": versionNameKey("app_1", "v1.4.0"), "VersionNames": versionNamesKey("ver_1"), "Install": installKey("o", "n"),
 		"Component": componentKey("ins_1", "c"), "DeploymentRef": deploymentRefKey("ins_1", "dep_1"),
 		"StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"), "ChangeSet": changeSetKey("job_1", 2),
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),

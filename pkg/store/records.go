@@ -22,6 +22,7 @@ type App struct {
 	Description string             `json:"description,omitempty"`
 	Latest      fairlead.VersionID `json:"latest"`
 	Created     time.Time          `json:"created"`
+	Deleting    bool               `json:"deleting,omitempty"` // its deletion has begun: it gets no version, install or variable
 }
 
 // Version is an immutable app version.

@@ -72,8 +72,65 @@ func (t *Tx) PutVersionRef(app fairlead.AppID, v Version) {
 	put(t, versionRefKey(app, v.Created, v.ID), Stored[VersionRef]{V: VersionRef{ID: v.ID}, Version: anyVersion})
 }
 
+// VersionName is the reference from a name to a version of an app. It never changes.
+type VersionName struct {
+	Name    string             `json:"name"`
+	ID      fairlead.VersionID `json:"id"`
+	Created time.Time          `json:"created"`
+}
+
+// VersionNames holds the names of a version, in the order in which they were given. They are no part of the version's
+// record, which never changes, and which is large.
+type VersionNames struct {
+	Names []string `json:"names"`
+}
+
+// VersionName returns the version of the app that has the name.
+func (s *Store) VersionName(ctx context.Context, app fairlead.AppID, name string) (Stored[VersionName], error) {
+	return get[VersionName](ctx, s, versionNameKey(app, name), missing(fairlead.CodeVersionNotFound, name))
+}
+
+// VersionNames returns the names of a version. If it has none, the record has version 0.
+func (s *Store) VersionNames(ctx context.Context, id fairlead.VersionID) (Stored[VersionNames], error) {
+	return getOr(ctx, s, versionNamesKey(id), VersionNames{})
+}
+
+// PutVersionName gives the name to a version of the app. The commit fails if the app has a version of that name.
+func (t *Tx) PutVersionName(app fairlead.AppID, v VersionName) {
+	put(t, versionNameKey(app, v.Name), Stored[VersionName]{V: v})
+}
+
+// NamesOfVersions lists the names of an app's versions, in their byte order.
+func (s *Store) NamesOfVersions(ctx context.Context, app fairlead.AppID, q fairlead.PageQuery) (Page[VersionName], error) {
+	return query[VersionName](ctx, s, engine.Query{Partition: appPartition(app), Prefix: versionNamePrefix, After: q.After, Limit: q.Limit})
+}
+
+// DropVersionName removes a name of the app's versions.
+func (t *Tx) DropVersionName(app fairlead.AppID, name string) { t.drop(versionNameKey(app, name)) }
+
+// DropVersion removes a version with its reference and the list of its names. These are DropVersionWrites writes.
+func (t *Tx) DropVersion(app fairlead.AppID, v Version) {
+	t.drop(versionRefKey(app, v.Created, v.ID))
+	t.drop(versionNamesKey(v.ID))
+	t.drop(versionKey(v.ID))
+}
+
+// DropVersionWrites is the number of writes of DropVersion.
+const DropVersionWrites = 3
+
+// PutVersionNames writes the names of a version.
+func (t *Tx) PutVersionNames(id fairlead.VersionID, r Stored[VersionNames]) {
+	put(t, versionNamesKey(id), r)
+}
+
 // PutApp writes an app.
 func (t *Tx) PutApp(r Stored[App]) { put(t, appKey(r.V.Org, r.V.Name), r) }
+
+// CheckApp makes the commit fail if the app has changed since it was read.
+func (t *Tx) CheckApp(r Stored[App]) { t.check(appKey(r.V.Org, r.V.Name), r.Version) }
+
+// DeleteApp removes an app.
+func (t *Tx) DeleteApp(r Stored[App]) { t.delete(appKey(r.V.Org, r.V.Name), r.Version) }
 
 // PutVersion writes a new version. The commit fails if the version exists.
 func (t *Tx) PutVersion(v Version) { put(t, versionKey(v.ID), Stored[Version]{V: v}) }

@@ -24,7 +24,7 @@ func ControlCharacters(n Node) []Problem {
 			return
 		}
 		r := []rune(text[i:])[0]
-		problems = append(problems, Problem{Line: p.Line, Column: p.Column, Code: "control-character",
+		problems = append(problems, Problem{File: p.File, Line: p.Line, Column: p.Column, Code: "control-character",
 			Message: fmt.Sprintf("the %s holds the control character U+%04X", what, r), Hint: "Remove it."})
 	}
 	if text, ok := n.Value.(string); ok {

@@ -1,6 +1,7 @@
 package yamlnode
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -149,7 +150,7 @@ func NewReader(file string, rules Rules) *Reader {
 // file. The node is null if the file cannot be read at all.
 func (r *Reader) Source(read func([]byte) (Node, []Problem), src []byte, limit int, hint string) Node {
 	if len(src) > limit {
-		r.At(Place{1, 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", limit), hint)
+		r.At(Place{Line: 1, Column: 1}, "file-too-large", fmt.Sprintf("the file is larger than %d bytes", limit), hint)
 		return Node{}
 	}
 	root, problems := read(src)
@@ -157,17 +158,17 @@ func (r *Reader) Source(read func([]byte) (Node, []Problem), src []byte, limit i
 	return root
 }
 
-// Add adds problems and sets their file.
+// Add adds problems. It sets the file of those that name none.
 func (r *Reader) Add(problems []Problem) {
 	for _, p := range problems {
-		p.File = r.File
+		p.File = cmp.Or(p.File, r.File)
 		r.Problems = append(r.Problems, p)
 	}
 }
 
 // At reports a problem at a place.
 func (r *Reader) At(p Place, code, message, hint string) {
-	r.Add([]Problem{{Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint}})
+	r.Add([]Problem{{File: p.File, Line: p.Line, Column: p.Column, Code: code, Message: message, Hint: hint}})
 }
 
 // Report reports a problem of the value at the path, unless the path already has a
@@ -207,7 +208,7 @@ func (r *Reader) Node(where string) Node {
 		n, ok := r.nodes[where]
 		if ok || where == "" {
 			if n.Place == (Place{}) {
-				n.Place = Place{1, 1}
+				n.Place = Place{Line: 1, Column: 1}
 			}
 			return n
 		}
@@ -457,13 +458,17 @@ func (r *Reader) named(n Node, v reflect.Value, where string, key reflect.Struct
 		r.WrongType(n, where, "a map", fmt.Sprintf("Write the name of each %s as a key, with its fields indented below.", noun))
 		return
 	}
-	first := map[string]int{}
+	first := map[string]Place{}
 	for _, f := range r.indented(n, FieldsOf(v.Type().Elem()), where, noun) {
-		if line, twice := first[f.Key]; twice {
-			r.At(f.Place, "duplicate-name", fmt.Sprintf("the %s %s is declared twice, first in line %d", noun, Quote(f.Key), line), "Rename or remove one of the two.")
+		if before, twice := first[f.Key]; twice {
+			of := ""
+			if before.File != f.File {
+				of = " of " + Printable(cmp.Or(before.File, r.File))
+			}
+			r.At(f.Place, "duplicate-name", fmt.Sprintf("the %s %s is declared twice, first in line %d%s", noun, Quote(f.Key), before.Line, of), "Rename or remove one of the two.")
 			continue
 		}
-		first[f.Key] = f.Line
+		first[f.Key] = f.Place
 		path := Join(where, f.Key)
 		r.Put(path, Node{Place: f.Place})
 		to := reflect.New(v.Type().Elem()).Elem()

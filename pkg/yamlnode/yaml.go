@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -16,8 +17,12 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Place is a line and a column, both counted from 1. Columns count characters.
-type Place struct{ Line, Column int }
+// Place is a line and a column, both counted from 1. Columns count characters. File is set only in nodes of another file than
+// the reader's, see Node.In.
+type Place struct {
+	Line, Column int
+	File         string
+}
 
 // Node is one value of a document, with its place. Value is nil, bool,
 // json.Number (see CanonicalNumber) or string for a scalar; lists have Items,
@@ -29,6 +34,23 @@ type Node struct {
 	Items   []Node
 	Fields  []Field
 	Dollars []Place // the places of "${" in a string; the place of a "${" that is written as an escape is missing
+}
+
+// In returns a copy of the node with all its places in the file. A reader of another file reports problems of the node with
+// this file.
+func (n Node) In(file string) Node {
+	n.Place.File = file
+	n.Items, n.Fields, n.Dollars = slices.Clone(n.Items), slices.Clone(n.Fields), slices.Clone(n.Dollars)
+	for i := range n.Items {
+		n.Items[i] = n.Items[i].In(file)
+	}
+	for i := range n.Fields {
+		n.Fields[i].Place.File, n.Fields[i].Value = file, n.Fields[i].Value.In(file)
+	}
+	for i := range n.Dollars {
+		n.Dollars[i].File = file
+	}
+	return n
 }
 
 // Shape is the kind of a node.
@@ -50,13 +72,13 @@ type Field struct {
 }
 
 // Unique returns the first field of each key of a map, and a problem for each
-// repetition of a key. The File of the problems is empty.
+// repetition of a key. The File of the problems is that of the fields.
 func (n Node) Unique() (fields []Field, problems []Problem) {
 	first := map[string]int{}
 	fields = make([]Field, 0, len(n.Fields))
 	for _, f := range n.Fields {
 		if line, twice := first[f.Key]; twice {
-			problems = append(problems, Problem{Line: f.Line, Column: f.Column, Code: "duplicate-key",
+			problems = append(problems, Problem{File: f.File, Line: f.Line, Column: f.Column, Code: "duplicate-key",
 				Message: fmt.Sprintf("the key %s is repeated; it is already in line %d", Quote(f.Key), line), Hint: "Remove one of the two."})
 			continue
 		}
@@ -134,7 +156,7 @@ type source struct {
 // tags, merge keys and complex keys. No configuration needs them, and with them a small
 // file could expand to a very large one. A document without content is a null.
 //
-// Read never panics. The File of the problems is empty. If there are problems, the
+// Read never panics. The File of the problems is that of the fields. If there are problems, the
 // node holds the part that could be read.
 //
 // The caller limits len(src). The time is proportional to len(src), except for one
@@ -159,7 +181,7 @@ func Read(src []byte) (Node, []Problem) {
 		return Node{}, []Problem{s.syntaxProblem(err)}
 	}
 	var root Node
-	root.Place = Place{1, 1}
+	root.Place = Place{Line: 1, Column: 1}
 	var problems []Problem
 	seen := 0
 	for _, doc := range file.Docs {
@@ -406,9 +428,9 @@ func (s *source) line(n int) string {
 // column; they get column 1.
 func placeOf(tk *token.Token) Place {
 	if tk == nil || tk.Position == nil {
-		return Place{1, 1}
+		return Place{Line: 1, Column: 1}
 	}
-	return Place{max(1, tk.Position.Line), max(1, tk.Position.Column)}
+	return Place{Line: max(1, tk.Position.Line), Column: max(1, tk.Position.Column)}
 }
 
 // node converts a parsed node and reports syntax without an equivalent in JSON.
@@ -559,7 +581,7 @@ func (s *source) dollars(p Place, text string, length int) []Place {
 	var places []Place
 	for offset < end && len(places) < count {
 		if strings.HasPrefix(s.text[offset:], "${") {
-			places = append(places, Place{line, column})
+			places = append(places, Place{Line: line, Column: column})
 		}
 		r, size := utf8.DecodeRuneInString(s.text[offset:])
 		offset += size

@@ -49,12 +49,15 @@ func TestYAMLAndJSONHaveValuesAndPlaces(t *testing.T) {
 	}
 	places := func(n yamlnode.Node) string {
 		b := n.Fields[1]
-		return fmt.Sprint(n.Fields[0].Place, n.Fields[0].Value.Items[1].Place, b.Place, b.Value.Fields[0].Place, b.Value.Fields[0].Value.Place)
+		return fmt.Sprint([]yamlnode.Place{n.Fields[0].Place, n.Fields[0].Value.Items[1].Place, b.Place, b.Value.Fields[0].Place, b.Value.Fields[0].Value.Place})
 	}
-	if got, want := places(yaml), "{2 1} {2 8} {3 1} {4 3} {4 6}"; got != want {
+	if got, want := places(yaml), "[{2 1 } {2 8 } {3 1 } {4 3 } {4 6 }]"; got != want {
 		t.Errorf("YAML: places %s, want %s", got, want)
 	}
-	if got, want := places(fromJSON), "{1 2} {1 11} {2 2} {2 9} {2 14}"; got != want {
+	if got, want := places(yaml.In("part.yaml")), "[{2 1 part.yaml} {2 8 part.yaml} {3 1 part.yaml} {4 3 part.yaml} {4 6 part.yaml}]"; got != want || places(yaml) == want {
+		t.Errorf("YAML of another file: places %s, want %s, and the node unchanged", got, want)
+	}
+	if got, want := places(fromJSON), "[{1 2 } {1 11 } {2 2 } {2 9 } {2 14 }]"; got != want {
 		t.Errorf("JSON: places %s, want %s", got, want)
 	}
 }

@@ -42,9 +42,20 @@ func (c *Client) BuildApp(ctx context.Context, app string, in wire.BuildAppReque
 	return get[wire.AppBuilds](ctx, c, call{route: wire.BuildApp, path: vars{"app": app}, in: in, key: NewIdempotencyKey()})
 }
 
+// DeleteApp deletes an app that no install uses.
+func (c *Client) DeleteApp(ctx context.Context, app string) error {
+	_, err := c.do(ctx, call{route: wire.DeleteApp, path: vars{"app": app}}, nil)
+	return err
+}
+
 // ListVersions lists one page of an app's versions, newest first.
 func (c *Client) ListVersions(ctx context.Context, app string, o ListOptions) (wire.Page[wire.AppVersion], error) {
 	return page[wire.AppVersion](ctx, c, o, call{route: wire.ListVersions, path: vars{"app": app}})
+}
+
+// GetVersion returns a version of an app with its configuration. ref is an identifier or a name.
+func (c *Client) GetVersion(ctx context.Context, app, ref string) (wire.AppVersion, error) {
+	return get[wire.AppVersion](ctx, c, call{route: wire.GetVersion, path: vars{"app": app, "version": ref}})
 }
 
 // CreateInstall creates an install.
@@ -108,6 +119,19 @@ func (c *Client) ListStacks(ctx context.Context, behind bool, o ListOptions) (wi
 		q.Set("behind", "true")
 	}
 	return page[wire.Stack](ctx, c, o, call{route: wire.ListStacks, query: q})
+}
+
+// RenderInstall returns what a deployment of the install would give to each component, or to the named component. version is
+// an identifier or a name; "": the newest version.
+func (c *Client) RenderInstall(ctx context.Context, install, version, component string) (wire.Rendered, error) {
+	q := url.Values{}
+	if version != "" {
+		q.Set("version", version)
+	}
+	if component != "" {
+		q.Set("component", component)
+	}
+	return get[wire.Rendered](ctx, c, call{route: wire.RenderInstall, path: vars{"install": install}, query: q})
 }
 
 // GetOutputs returns an install's outputs; sensitive values only if showSensitive is

@@ -15,6 +15,8 @@ var (
 	PublishVersion      = Route{"publish-version", "POST", "/v1/apps/{app}/versions"}
 	BuildApp            = Route{"build-app", "POST", "/v1/apps/{app}/builds"}
 	ListVersions        = Route{"list-versions", "GET", "/v1/apps/{app}/versions"}
+	GetVersion          = Route{"get-version", "GET", "/v1/apps/{app}/versions/{version}"}
+	DeleteApp           = Route{"delete-app", "DELETE", "/v1/apps/{app}"}
 	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
 	ListApps            = Route{"list-apps", "GET", "/v1/apps"}
 	GetApp              = Route{"get-app", "GET", "/v1/apps/{app}"}
@@ -23,6 +25,7 @@ var (
 	GetInstall          = Route{"get-install", "GET", "/v1/installs/{install}"}
 	UpdateInstall       = Route{"update-install", "PATCH", "/v1/installs/{install}"}
 	ForgetInstall       = Route{"forget-install", "DELETE", "/v1/installs/{install}"}
+	RenderInstall       = Route{"render-install", "GET", "/v1/installs/{install}/rendered"}
 	GetOutputs          = Route{"get-outputs", "GET", "/v1/installs/{install}/outputs"}
 	UnlockState         = Route{"unlock-state", "POST", "/v1/installs/{install}/components/{component}/unlock"}
 	PushState           = Route{"push-state", "PUT", "/v1/installs/{install}/components/{component}/state"}
@@ -66,6 +69,7 @@ type PublishVersionRequest struct {
 	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
 	Artifacts map[string]string `json:"artifacts" keys:"name" form:"digest" doc:"Digest of each component's source artifact, by component; not of components that are built"`
 	Builds    map[string]string `json:"builds,omitempty" keys:"name" doc:"ID of the job that built each built component, by component. A component of an earlier build may be absent"`
+	Name      string            `json:"name,omitempty" maxLength:"64" form:"version-name" doc:"Name for the version, such as v1.4.0. If another version of the app has it, the request is refused and nothing is published"`
 }
 
 // BuildAppRequest requests builds of an app's components.
@@ -130,11 +134,18 @@ type App struct {
 // AppVersion is an immutable version of an app.
 type AppVersion struct {
 	ID         string         `json:"id"`
+	Names      []string       `json:"names,omitempty" doc:"Names of the version, in the order in which they were given"`
 	App        string         `json:"app" doc:"Name of the app"`
 	CreatedAt  time.Time      `json:"created_at"`
 	New        bool           `json:"new,omitempty" doc:"Whether this request created the version"`
 	Inputs     []AppInput     `json:"inputs" nullable:"false"`
 	Components []AppComponent `json:"components" nullable:"false"`
+	// InputGroups are in the order in which people see them.
+	InputGroups []InputGroup `json:"input_groups,omitempty" doc:"Groups of inputs, in the order in which to show them"`
+	// RunnerKinds are kinds of package runnerspec.
+	RunnerKinds []string `json:"runner_kinds,omitempty" doc:"The kinds of runners that the version can use; absent: every kind"`
+
+	Config json.RawMessage `json:"config,omitempty" doc:"The app's configuration in canonical JSON; on single versions only"`
 }
 
 // AppInput is an input that an app declares.
@@ -145,6 +156,23 @@ type AppInput struct {
 	Required    bool            `json:"required"`
 	Sensitive   bool            `json:"sensitive"`
 	Default     json.RawMessage `json:"default,omitempty"`
+	Group       string          `json:"group,omitempty" doc:"Name of its input group"`
+	From        string          `json:"from,omitempty" enum:"customer" doc:"customer if the customer gives the value; absent for the vendor"`
+}
+
+// InputGroup is a group of inputs that belong together.
+type InputGroup struct {
+	Name        string `json:"name"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// MissingInput is a required input that an install does not set.
+type MissingInput struct {
+	Name        string `json:"name"`
+	From        string `json:"from" enum:"vendor,customer" doc:"Who gives the value"`
+	Group       string `json:"group,omitempty" doc:"Name of its input group"`
+	Description string `json:"description,omitempty"`
 }
 
 // AppComponent is a component of an app version.
@@ -154,6 +182,7 @@ type AppComponent struct {
 	DependsOn []string     `json:"depends_on" nullable:"false"`
 	Artifact  string       `json:"artifact" doc:"Digest of the source artifact"`
 	Built     *BuiltSource `json:"built,omitempty" doc:"Where a build took the source from; absent: the app's folder has it"`
+	Switch    string       `json:"switch,omitempty" doc:"Name of the input that switches the component on and off"`
 }
 
 // BuiltSource is a component's source in a git repository or a repository of charts.
@@ -202,6 +231,8 @@ type Install struct {
 	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
 
+	MissingInputs []MissingInput `json:"missing_inputs,omitempty" doc:"Required inputs that are not set; a deployment is refused without them; on single installs only"`
+
 	CustomerSecrets []CustomerSecret `json:"customer_secrets,omitempty" doc:"Secrets that the app needs from the customer; on single installs only"`
 
 	Effective *Effective `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and only if requested"`
@@ -211,9 +242,11 @@ type Install struct {
 // differences from the last successful deployment of each component.
 type Effective struct {
 	Version     string                               `json:"version" doc:"App version that a deployment would use"`
+	Names       []string                             `json:"version_names,omitempty" doc:"Names of the version"`
 	Inputs      map[string]EffectiveValue            `json:"inputs" doc:"From the install or the app's default; an input without either has no value"`
 	Environment map[string]EffectiveValue            `json:"environment" doc:"Environment variables of the jobs' tools, each from the runner, group, app or install on which it is set"`
 	Components  map[string]map[string]EffectiveValue `json:"components" doc:"Variables of each component, from inputs, facts of the install, outputs, or constants of the app"`
+	Off         []string                             `json:"off,omitempty" doc:"Components that an input switches off; a deployment does not have them"`
 	Undeployed  []Undeployed                         `json:"undeployed" nullable:"false" doc:"Changes that are not deployed yet, by component. A component whose state is failed or unknown is not compared"`
 }
 
@@ -228,7 +261,7 @@ type EffectiveValue struct {
 // new deployment would apply.
 type Undeployed struct {
 	Component string `json:"component"`
-	Kind      string `json:"what" enum:"new,removed,version,variable,environment" doc:"new: the component is not deployed. removed: the app version has no such component. version, variable, environment: it was deployed from another version, with another value of a variable, or with other environment variables"`
+	Kind      string `json:"what" enum:"new,removed,off,version,variable,environment" doc:"new: the component is not deployed. removed: the app version has no such component. off: an input switches the component off, and it still exists. version, variable, environment: it was deployed from another version, with another value of a variable, or with other environment variables"`
 	Name      string `json:"name,omitempty" doc:"Name of the variable"`
 }
 
@@ -237,6 +270,7 @@ type InstallComponent struct {
 	Name       string    `json:"name"`
 	State      string    `json:"state" enum:"absent,present,failed,unknown" doc:"failed: the last apply or destroy ended without success. unknown: an apply or destroy runs, or was lost and no later plan has compared the state with the cloud"`
 	Version    string    `json:"version,omitempty" doc:"App version of its last apply"`
+	Names      []string  `json:"version_names,omitempty" doc:"Names of the version"`
 	Deployment string    `json:"deployment,omitempty" doc:"Deployment that last changed it"`
 	UpdatedAt  time.Time `json:"updated_at"`
 	LockedBy   string    `json:"locked_by,omitempty" doc:"Job that holds its state lock"`
@@ -279,6 +313,37 @@ type NextStep struct {
 	Effect string  `json:"effect" doc:"What the action does. For a manual step: what to do; it may name actions in braces, as hints do"`
 }
 
+// Rendered is what a deployment of an install would give to its components.
+type Rendered struct {
+	Install    string              `json:"install"`
+	App        string              `json:"app"`
+	Version    string              `json:"version"`
+	Names      []string            `json:"version_names,omitempty" doc:"Names of the version"`
+	Components []RenderedComponent `json:"components" nullable:"false" doc:"By name"`
+}
+
+// RenderedComponent is what a deployment would give to the jobs of one component.
+type RenderedComponent struct {
+	Name        string                   `json:"name"`
+	Type        string                   `json:"type"`
+	Source      string                   `json:"source" doc:"Folder of the source in the app's folder"`
+	Artifact    string                   `json:"artifact" doc:"Digest of the source artifact"`
+	Off         bool                     `json:"off,omitempty" doc:"Whether an input switches the component off; a deployment does not have it then"`
+	DependsOn   []string                 `json:"depends_on" nullable:"false"`
+	Secrets     []string                 `json:"secrets,omitempty" doc:"Names of the secrets that the customer gives"`
+	Options     map[string]RenderedValue `json:"options" doc:"Options of the component's type, by name"`
+	Vars        map[string]RenderedValue `json:"vars" doc:"Variables, by name"`
+	Environment []string                 `json:"environment" nullable:"false" doc:"Names of the environment variables of the tool, without those that the runner sets itself"`
+}
+
+// RenderedValue is a value that a deployment would use, without its secrets.
+type RenderedValue struct {
+	Value     json.RawMessage `json:"value,omitempty" doc:"Has \"(sensitive)\" in place of each secret, and \"(known after NAME)\" in place of what an output of component NAME decides; absent if there is a problem"`
+	Sensitive bool            `json:"sensitive,omitempty" doc:"Whether a part of the value is hidden"`
+	After     []string        `json:"known_after,omitempty" doc:"The components whose outputs decide a part of the value"`
+	Problem   string          `json:"problem,omitempty" doc:"Why a deployment would refuse the value"`
+}
+
 // Output is one output of a component. The value of a sensitive output is absent
 // unless the caller requested it.
 type Output struct {
@@ -299,7 +364,7 @@ type CreateDeploymentRequest struct {
 	Ask         string   `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all components wait for approval. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
 	Refresh     bool     `json:"refresh,omitempty" doc:"Plan each component. Without it, a component whose source, variables and environment are those of its last deployment has no job, so changes that others made to its resources are not found"`
 	Targets     []string `json:"targets,omitempty" maxItems:"40" doc:"Names of components: deploy only these and the components that they need; all when absent. A teardown destroys these and the components that need them"`
-	Version     string   `json:"version,omitempty" maxLength:"64" doc:"App version; the newest when absent"`
+	Version     string   `json:"version,omitempty" maxLength:"64" doc:"App version, by its identifier or a name; the newest when absent"`
 	NoQueue     bool     `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }
 
@@ -310,6 +375,7 @@ type Deployment struct {
 	Install     string                `json:"install"`
 	App         string                `json:"app"`
 	Version     string                `json:"version"`
+	Names       []string              `json:"version_names,omitempty" doc:"Names of the version"`
 	Kind        string                `json:"kind" enum:"deploy,teardown"`
 	State       string                `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
 	PlanOnly    bool                  `json:"plan_only"`

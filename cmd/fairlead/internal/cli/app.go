@@ -25,7 +25,7 @@ const pushes = 4
 
 func (c *cli) app() *cobra.Command {
 	return noun("app", "Publish apps", "An app is a folder with the file app.yaml. The file declares the inputs and the\ncomponents of the app. A component is a part of the app, such as a Terraform module.\nAn install gives values to the inputs and deploys the components. A published version\nof an app cannot be changed.",
-		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions())
+		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions(), c.appDiff(), c.appRender(), c.appDelete())
 }
 
 func (c *cli) appValidate() *cobra.Command {
@@ -43,7 +43,7 @@ file, line and column. The command also packs the sources, to find every problem
 				return err
 			}
 			defer root.Close()
-			app, problems := loadApp(root)
+			app, problems := loadApp(root, nil)
 			doc := view.Validation{Dir: args[0], Problems: problems}
 			if app != nil {
 				doc.App = app.Name
@@ -75,17 +75,22 @@ func openApp(dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// loadApp reads the app and packs each source, to find all problems. It discards each
-// packed source at once, because the sources of an app may be larger than memory.
-func loadApp(root *os.Root) (*appspec.App, appspec.Problems) {
-	return appspec.Load(root.FS(), func(_ appspec.Component, s appspec.Source) error {
-		_, err := artifact.PackShared(root, s.Folder, s.Shared, artifact.Limits{})
+// loadApp reads the app and packs each source, to find all problems. It calls packed with
+// each packed source, unless packed is nil. It then discards the packed source, because the
+// sources of an app may be larger than memory.
+func loadApp(root *os.Root, packed func(appspec.Component, *artifact.Artifact)) (*appspec.App, appspec.Problems) {
+	return appspec.Load(root.FS(), func(c appspec.Component, s appspec.Source) error {
+		a, err := artifact.PackShared(root, s.Folder, s.Shared, artifact.Limits{})
+		if err == nil && packed != nil {
+			packed(c, a)
+		}
 		return err
 	})
 }
 
 func (c *cli) appApply() *cobra.Command {
-	return &cobra.Command{
+	var as string
+	cmd := &cobra.Command{
 		Use: "apply DIR", Short: "Publish an app's folder as a new version",
 		Long: `Validates the app in DIR and packs the source of each component into an OCI artifact.
 Then pushes the artifacts that are not yet in the control plane's registry, and
@@ -93,24 +98,38 @@ publishes the version. If the folder did not change, the command uploads nothing
 creates no new version.
 
 A runner of your org builds the components whose source is in a git repository. The
-command waits for these builds. A commit that a recent version has is not built again.`,
+command waits for these builds. A commit that a recent version has is not built again.
+
+With --as the version gets a name, such as v1.4.0. Every command that takes the ID of
+a version also takes a name. A name always means the same content: if another version
+of the app has the name, the command exits with code 6 and publishes nothing. A
+version can have several names.`,
 		Example: `  fairlead app apply examples/hello
+  fairlead app apply examples/hello --as v1.4.0
   fairlead app apply . --json | jq -r .id`,
 		ValidArgsFunction: directories,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
-			published, err := c.publish(ctx, cl, args[0])
+			published, err := c.publish(ctx, cl, args[0], as)
 			return published, err
 		}),
 	}
+	cmd.Flags().StringVar(&as, "as", "", "give the version this `NAME`")
+	return cmd
 }
 
-func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.Published, error) {
+// publish publishes the app in the folder. The version gets the name as, unless it is "".
+func (c *cli) publish(ctx context.Context, cl *client.Client, dir, as string) (view.Published, error) {
+	if as != "" {
+		if err := fairlead.CheckVersionName(as); err != nil {
+			return view.Published{}, err // before anything is pushed
+		}
+	}
 	root, err := openApp(dir)
 	if err != nil {
 		return view.Published{}, err
 	}
 	defer root.Close()
-	app, problems := loadApp(root)
+	app, problems := loadApp(root, nil)
 	if len(problems) > 0 {
 		return view.Published{}, invalidApp(dir, problems)
 	}
@@ -134,7 +153,7 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 	if err != nil {
 		return view.Published{}, err
 	}
-	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests, Builds: builds})
+	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests, Builds: builds, Name: as})
 	if err != nil {
 		return view.Published{}, err
 	}
@@ -251,11 +270,12 @@ func (c *cli) appVersions() *cobra.Command {
 	var shown extent
 	cmd := &cobra.Command{
 		Use: "versions NAME", Short: "List the versions of an app, newest first",
-		Long: `Lists the versions of an app. For each version, shows when it was published, and which
-installs have components that were applied from that version. To deploy one of these
-versions, give its ID to 'fairlead install deploy --version'.`,
+		Long: `Lists the versions of an app. For each version, shows its names, when it was published,
+and which installs have components that were applied from that version. To deploy one
+of these versions, give its ID or a name to 'fairlead install deploy --version'.`,
 		Example: `  fairlead app versions hello
-  fairlead install deploy acme --version ver_7cca6d766eef`,
+  fairlead install deploy acme --version ver_7cca6d766eef
+  fairlead install deploy acme --version v1.4.0`,
 		ValidArgsFunction: c.names(appNames),
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			versions, err := pages(ctx, c, shown, versionsOf(cl, args[0]))

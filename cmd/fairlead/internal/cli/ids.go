@@ -15,21 +15,36 @@ import (
 const idLength = 26
 
 // fullVersion returns the identifier of the version of the install's app that begins
-// with id. It returns any other text unchanged: the server checks it.
+// with id. It returns any other text, such as a name, unchanged: the server checks it.
 func fullVersion(ctx context.Context, cl *client.Client, install, id string) (string, error) {
-	digits, ok := strings.CutPrefix(id, "ver_")
-	if !ok || len(digits) >= idLength {
+	if !isShortVersion(id) {
 		return id, nil
 	}
 	in, err := cl.GetInstall(ctx, install)
 	if err != nil {
 		return "", err
 	}
-	versions, err := client.All(ctx, versionsOf(cl, in.App))
+	return fullVersionOf(ctx, cl, in.App, id)
+}
+
+// isShortVersion reports whether id is the beginning of a version's identifier.
+func isShortVersion(id string) bool {
+	digits, ok := strings.CutPrefix(id, "ver_")
+	return ok && len(digits) < idLength
+}
+
+// fullVersionOf returns the identifier of the app's version that begins with id. It
+// returns any other text, such as a name, unchanged.
+func fullVersionOf(ctx context.Context, cl *client.Client, app, id string) (string, error) {
+	if !isShortVersion(id) {
+		return id, nil
+	}
+	digits := strings.TrimPrefix(id, "ver_")
+	versions, err := client.All(ctx, versionsOf(cl, app))
 	if err != nil {
 		return "", err
 	}
-	list := "`fairlead app versions " + in.App + "` lists the versions."
+	list := "`fairlead app versions " + app + "` lists the versions."
 	var found []string
 	for _, v := range versions {
 		if strings.HasPrefix(v.ID, id) {
@@ -40,7 +55,7 @@ func fullVersion(ctx context.Context, cl *client.Client, install, id string) (st
 	case len(digits) < view.ShortID:
 		return "", usage(list, "%q is too short for a version: write at least %d characters after ver_", id, view.ShortID)
 	case len(found) == 0:
-		return "", usage(list, "app %s has no version that begins with %q", in.App, id)
+		return "", usage(list, "app %s has no version that begins with %q", app, id)
 	case len(found) > 1:
 		return "", usage("Write more characters of the identifier.", "%q is the beginning of %d versions: %s", id, len(found), strings.Join(found, ", "))
 	}
@@ -109,6 +124,12 @@ func (c *cli) versionIDs(cmd *cobra.Command, args []string, _ string) ([]string,
 		versions := func(cl *client.Client, ctx context.Context, o client.ListOptions) (wire.Page[wire.AppVersion], error) {
 			return versionsOf(cl, in.App)(ctx, o)
 		}
-		return offerOf(versions, func(v wire.AppVersion) (string, string) { return v.ID, "published " + view.Time(v.CreatedAt) })(ctx, cl)
+		return offerOf(versions, func(v wire.AppVersion) (string, string) {
+			published := "published " + view.Time(v.CreatedAt)
+			if len(v.Names) > 0 {
+				return v.Names[len(v.Names)-1], published + ", " + v.ID
+			}
+			return v.ID, published
+		})(ctx, cl)
 	})
 }

@@ -105,7 +105,7 @@ func checkInputs(declared []wire.AppInput, values map[string]any, unset []string
 	for _, in := range declared {
 		app.Inputs = append(app.Inputs, appspec.Input{
 			Name: in.Name, Type: appspec.Type(in.Type), Description: in.Description,
-			Required: in.Required && all, Sensitive: in.Sensitive,
+			Required: in.Required && all, Sensitive: in.Sensitive, From: in.From,
 		})
 	}
 	given := map[string]any{}
@@ -116,10 +116,9 @@ func checkInputs(declared []wire.AppInput, values map[string]any, unset []string
 		if _, both := given[name]; both {
 			return usage("Remove one of the two flags.", "input %q is both set and unset", name)
 		}
-		given[name] = nil // CheckInputs reports undeclared names
+		given[name] = nil // CheckGiven reports undeclared names
 	}
-	_, err := app.CheckInputs(given)
-	return err
+	return app.CheckGiven(given)
 }
 
 func encodeInputs(values map[string]any, unset []string) (map[string]json.RawMessage, error) {

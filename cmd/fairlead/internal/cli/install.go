@@ -232,7 +232,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the plans and change nothing")
 	cmd.Flags().BoolVar(&in.Refresh, "refresh", false, "plan each component, also those that have not changed since their last deployment")
 	cmd.Flags().StringArrayVar(&in.Targets, "target", nil, "deploy only this `COMPONENT` and those that it needs (repeatable)")
-	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION`, an ID from 'fairlead app versions' (default: the newest version)")
+	cmd.Flags().StringVar(&in.Version, "version", "", "deploy this `VERSION`, an ID or a name from 'fairlead app versions' (default: the newest version)")
 	c.must(cmd.RegisterFlagCompletionFunc("version", c.versionIDs))
 	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("auto-approve", "plan-only", "ask")

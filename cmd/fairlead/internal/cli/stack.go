@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
 func (c *cli) installStack() *cobra.Command {
@@ -213,6 +215,15 @@ func (c *cli) readyStack(ctx context.Context, cl *client.Client, stack wire.PutS
 	if len(stack.Account) != 12 || strings.Trim(stack.Account, "0123456789") != "" {
 		return usage("", "%q is not the number of an AWS account, which has 12 digits", stack.Account)
 	}
+	app, err := cl.GetApp(ctx, in.App)
+	if err != nil {
+		return err
+	}
+	if kinds := app.Version.RunnerKinds; len(kinds) > 0 && !slices.Contains(kinds, string(runnerspec.AWSECS)) {
+		return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerKindRefused,
+			Message: fmt.Sprintf("app %s needs a runner of kind %s, and --account makes one of kind %s", in.App, strings.Join(kinds, " or "), runnerspec.AWSECS),
+			Hint:    "Create a runner of such a kind with `fairlead runner create`, and name it with --runner."}
+	}
 	if err := cl.CheckStack(ctx, wire.CheckStackRequest{Account: stack.Account, Region: stack.Region}); err != nil {
 		return err
 	}
@@ -220,7 +231,7 @@ func (c *cli) readyStack(ctx context.Context, cl *client.Client, stack wire.PutS
 		return nil
 	}
 	in.Runner = in.Name
-	_, err := cl.CreateRunner(ctx, wire.CreateRunnerRequest{Name: in.Runner, Description: "In the stack of install " + in.Name + ".",
+	_, err = cl.CreateRunner(ctx, wire.CreateRunnerRequest{Name: in.Runner, Description: "In the stack of install " + in.Name + ".",
 		Storage: "http"}) // the disk of an ECS task is deleted with the task
 	if client.HasCode(err, fairlead.CodeRunnerExists) {
 		return nil

@@ -24,7 +24,7 @@ func (a Apps) Human(p *Page) {
 		for j, c := range app.Version.Components {
 			names[j] = c.Name
 		}
-		return []string{app.Name, short(app.Version.ID), strings.Join(names, ", "), p.Ago(app.Version.CreatedAt), app.Description}
+		return []string{app.Name, versionCell(app.Version.ID, app.Version.Names), strings.Join(names, ", "), p.Ago(app.Version.CreatedAt), app.Description}
 	})
 }
 
@@ -65,8 +65,8 @@ func (v Versions) JSON() any {
 
 // Human writes a table.
 func (v Versions) Human(p *Page) {
-	table(p, []string{"VERSION", "PUBLISHED", "INSTALLS"}, v.versions, func(one wire.AppVersion) []string {
-		return []string{short(one.ID), Time(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
+	table(p, []string{"VERSION", "NAMES", "PUBLISHED", "INSTALLS"}, v.versions, func(one wire.AppVersion) []string {
+		return []string{short(one.ID), orDash(strings.Join(one.Names, ", ")), Time(one.CreatedAt), orDash(strings.Join(v.installs[one.ID], ", "))}
 	})
 }
 
@@ -79,14 +79,43 @@ func (a App) JSON() any { return wire.App(a) }
 // Human writes the app with the inputs and components of its newest version.
 func (a App) Human(p *Page) {
 	p.Fields([2]string{"App", a.Name}, [2]string{"About", a.Description},
-		[2]string{"Version", a.Version.ID}, [2]string{"Published", Time(a.Version.CreatedAt)})
+		[2]string{"Version", versionField(a.Version.ID, a.Version.Names)}, [2]string{"Published", Time(a.Version.CreatedAt)},
+		[2]string{"Runner kinds", strings.Join(a.Version.RunnerKinds, ", ")})
 	if len(a.Version.Inputs) > 0 {
 		p.Gap()
-		table(p, []string{"INPUT", "TYPE", "DEFAULT", "DESCRIPTION"}, a.Version.Inputs, func(in wire.AppInput) []string { return []string{in.Name, in.Type, inputDefault(in), in.Description} })
+		a.inputs(p)
 	}
 	p.Gap()
-	table(p, []string{"COMPONENT", "TYPE", "NEEDS", "SOURCE"}, a.Version.Components, func(c wire.AppComponent) []string {
-		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), sourceOf(c)}
+	table(p, []string{"COMPONENT", "TYPE", "NEEDS", "SWITCH", "SOURCE"}, a.Version.Components, func(c wire.AppComponent) []string {
+		return []string{c.Name, c.Type, orDash(strings.Join(c.DependsOn, ", ")), orDash(c.Switch), sourceOf(c)}
+	})
+}
+
+// inputs writes the inputs, in the order of their groups. It shows groups and givers if the app declares some.
+func (a App) inputs(p *Page) {
+	place, title := map[string]int{}, map[string]string{}
+	for i, g := range a.Version.InputGroups {
+		place[g.Name], title[g.Name] = i+1, cmp.Or(g.Title, g.Name)
+	}
+	inputs := slices.Clone(a.Version.Inputs)
+	slices.SortStableFunc(inputs, func(a, b wire.AppInput) int { return cmp.Compare(place[a.Group], place[b.Group]) })
+	customer := slices.ContainsFunc(inputs, func(in wire.AppInput) bool { return in.From != "" })
+	header := []string{"INPUT", "TYPE", "DEFAULT"}
+	if len(title) > 0 {
+		header = append(header, "GROUP")
+	}
+	if customer {
+		header = append(header, "FROM")
+	}
+	table(p, append(header, "DESCRIPTION"), inputs, func(in wire.AppInput) []string {
+		row := []string{in.Name, in.Type, inputDefault(in)}
+		if len(title) > 0 {
+			row = append(row, orDash(title[in.Group]))
+		}
+		if customer {
+			row = append(row, cmp.Or(in.From, "vendor"))
+		}
+		return append(row, in.Description)
 	})
 }
 
@@ -165,10 +194,10 @@ func (v Published) JSON() any { return v.Version }
 // Human writes the version and the changes of its components.
 func (v Published) Human(p *Page) {
 	if !v.Version.New {
-		p.Line("App %s is unchanged: version %s", v.Version.App, v.Version.ID)
+		p.Line("App %s is unchanged: version %s", v.Version.App, versionField(v.Version.ID, v.Version.Names))
 		return
 	}
-	p.Line("%s App %s: new version %s", Styled(p.Style.Good("✓")), v.Version.App, v.Version.ID)
+	p.Line("%s App %s: new version %s", Styled(p.Style.Good("✓")), v.Version.App, versionField(v.Version.ID, v.Version.Names))
 	width := 0
 	for _, c := range v.Version.Components {
 		width = max(width, len(c.Name))
@@ -206,4 +235,17 @@ func (v Published) changes() [][2]string {
 	}
 	slices.SortFunc(out, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
 	return out
+}
+
+// AppDeleted reports that an app was deleted.
+type AppDeleted struct {
+	App string `json:"app"`
+}
+
+// JSON returns {"app"}.
+func (d AppDeleted) JSON() any { return d }
+
+// Human writes one line.
+func (d AppDeleted) Human(p *Page) {
+	p.Line("%s Deleted app %s with its versions", Styled(p.Style.Good("✓")), d.App)
 }

@@ -25,7 +25,7 @@ func (ds Deployments) Human(p *Page) {
 		if d.CreatedBy != nil {
 			by = d.CreatedBy.Name
 		}
-		return []string{d.ID, d.Install, kind(d), d.State, Time(d.CreatedAt), took, short(d.Version), by}
+		return []string{d.ID, d.Install, kind(d), d.State, Time(d.CreatedAt), took, versionCell(d.Version, d.Names), by}
 	})
 }
 
@@ -45,7 +45,7 @@ func (d Deployment) JSON() any { return wire.Deployment(d) }
 // Human writes the deployment, a table of its components, and its situations.
 func (d Deployment) Human(p *Page) {
 	p.Fields([2]string{"Deployment", d.ID}, [2]string{"Install", d.Install}, [2]string{"App", d.App},
-		[2]string{"Version", d.Version}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
+		[2]string{"Version", versionField(d.Version, d.Names)}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
 		[2]string{"Retry of", d.RetryOf}, [2]string{"Created", Time(d.CreatedAt)},
 		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Created by", actor(d.CreatedBy)},
 		[2]string{"Approved by", approvers(d.Components)}, [2]string{"Canceled by", actor(d.CanceledBy)})

@@ -57,6 +57,11 @@ func (in Install) Human(p *Page) {
 	}
 	effectives(p, []string{"COMPONENT", "VARIABLE"}, names, vars)
 	effectives(p, []string{"ENVIRONMENT"}, [][]string{nil}, []map[string]wire.EffectiveValue{effective.Environment})
+	if len(effective.Off) > 0 {
+		p.Gap()
+		p.Line("Switched off by an input: %s", strings.Join(effective.Off, ", "))
+	}
+	missingInputs(p, in.MissingInputs)
 	secrets(p, in.CustomerSecrets)
 	in.undeployed(p, effective)
 	situations(p, in.Situations)
@@ -92,7 +97,7 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 	}
 	made := map[string]string{}
 	for _, c := range in.Components {
-		made[c.Name] = c.Version
+		made[c.Name] = versionCell(c.Version, c.Names)
 	}
 	var order []string
 	what := map[string][]string{}
@@ -103,8 +108,10 @@ func (in Install) undeployed(p *Page, e *wire.Effective) {
 			text = "not deployed yet"
 		case "removed":
 			text = "no longer part of the app"
+		case "off":
+			text = "switched off, and not destroyed yet"
 		case "version":
-			text = fmt.Sprintf("version %s → %s", short(made[u.Component]), short(e.Version))
+			text = fmt.Sprintf("version %s → %s", made[u.Component], versionCell(e.Version, e.Names))
 		case "variable":
 			text = "variable " + u.Name
 		case "environment":
@@ -150,7 +157,7 @@ func (in Install) components(p *Page) {
 		if l := c.Lock; l != nil && !l.Held {
 			lock = l.Job + " (left)"
 		}
-		return []string{c.Name, c.State, short(c.Version), p.Ago(c.UpdatedAt), lock}
+		return []string{c.Name, c.State, versionCell(c.Version, c.Names), p.Ago(c.UpdatedAt), lock}
 	})
 }
 
@@ -255,10 +262,22 @@ func (c InstallChange) Human(p *Page) {
 			p.Line("  runner: %s → %s", cmp.Or(before, "by rules"), cmp.Or(now, "by rules"))
 		}
 	}
+	missingInputs(p, c.Install.MissingInputs)
 	secrets(p, c.Install.CustomerSecrets)
 	if c.Next != "" {
 		p.Line("  %s", c.Next)
 	}
+}
+
+// missingInputs writes the required inputs that are not set, and who gives each.
+func missingInputs(p *Page, missing []wire.MissingInput) {
+	if len(missing) == 0 {
+		return
+	}
+	p.Gap()
+	table(p, []string{"MISSING INPUT", "FROM", "DESCRIPTION"}, missing, func(in wire.MissingInput) []string {
+		return []string{in.Name, in.From, in.Description}
+	})
 }
 
 // inputChange describes the change of an input's value. Nil means the default.

@@ -33,6 +33,23 @@ func short(id string) string {
 	return orDash(id)
 }
 
+// versionCell renders a version in a cell of a table: its newest name, or its short
+// identifier.
+func versionCell(id string, names []string) string {
+	if len(names) > 0 {
+		return names[len(names)-1]
+	}
+	return short(id)
+}
+
+// versionField renders a version where there is room for its identifier and its names.
+func versionField(id string, names []string) string {
+	if len(names) == 0 {
+		return id
+	}
+	return id + " (" + strings.Join(names, ", ") + ")"
+}
+
 // value renders a JSON value for people. It writes a string without quotes. It writes
 // compact JSON for all other values, and for a string that is empty, begins or ends with
 // a space, or needs cleaning.

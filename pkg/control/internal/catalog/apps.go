@@ -20,6 +20,7 @@ type Version struct {
 	ID        fairlead.VersionID
 	Org       fairlead.OrgID
 	App       string
+	Names     []string           // in the order in which they were given; only App, Apps, Versions, Version and PublishVersion fill it
 	Artifacts map[string]string  // digest by component
 	Builds    map[string]BuiltBy // of the components that are built
 	Created   time.Time
@@ -52,6 +53,9 @@ type NewVersion struct {
 	// Builds are the jobs that built the other components. A built component without a job
 	// has the artifact of an earlier build of the same commit.
 	Builds map[string]fairlead.JobID
+	// Name is a name for the version; "": none. The name of another version of the app is
+	// refused with the code "version-name-taken", and then nothing is published.
+	Name string
 }
 
 // PublishVersion publishes a version of which no component is built.
@@ -63,6 +67,11 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 // hash of its content. So publishing the same content again creates no second version.
 // It makes the version the newest, and repairs its record if the record was altered.
 func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string, in NewVersion) (Version, error) {
+	if in.Name != "" {
+		if err := fairlead.CheckVersionName(in.Name); err != nil {
+			return Version{}, err
+		}
+	}
 	spec, err := ParseConfig(name, in.Config)
 	if err != nil {
 		return Version{}, err
@@ -120,6 +129,9 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 		if err != nil {
 			return err
 		}
+		if app.V.Deleting {
+			return deleting(name)
+		}
 		if app.Version == 0 {
 			app.V = store.App{ID: newAppID(org, name), Org: org, Name: name, Created: tx.Now}
 		}
@@ -129,6 +141,12 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 			// An old release stored versions without a reference. Such a version gets
 			// its reference when it becomes the newest again.
 			tx.PutVersionRef(app.V.ID, made)
+		}
+		if out.Names, err = nameVersion(tx, app.V, id, in.Name); err != nil {
+			return err
+		}
+		if !tx.Empty() {
+			tx.CheckApp(app) // a deletion that has begun would miss what this commit writes
 		}
 		return nil
 	})
@@ -212,7 +230,9 @@ func (v parsed) same(o store.Version) bool {
 
 // App returns an app with its newest version.
 func (cat *Catalog) App(ctx context.Context, org fairlead.OrgID, name string) (App, error) {
-	return ReadApp(cat.Reading(ctx), org, name)
+	tx := cat.Reading(ctx)
+	a, err := ReadApp(tx, org, name)
+	return a.withNames(tx, err)
 }
 
 // ReadApp returns an app with its newest version.
@@ -231,7 +251,14 @@ func (cat *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name strin
 		return nil, "", err
 	}
 	p, err := cat.Store.Versions(ctx, a.V.ID, q)
-	return kernel.TryList(p, err, func(v store.Version) (Version, error) { return verified(cat.Kernel, v.ID, v) })
+	tx := cat.Reading(ctx)
+	return kernel.TryList(p, err, func(v store.Version) (Version, error) {
+		out, err := verified(cat.Kernel, v.ID, v)
+		if err == nil {
+			out.Names, err = VersionNames(tx, v.ID)
+		}
+		return out, err
+	})
 }
 
 func appOf(tx *kernel.Tx, a store.App) (App, error) {
@@ -239,9 +266,20 @@ func appOf(tx *kernel.Tx, a store.App) (App, error) {
 	return App{ID: a.ID, Name: a.Name, Description: a.Description, Created: a.Created, Newest: v}, err
 }
 
+// withNames returns the app with the names of its newest version.
+func (a App) withNames(tx *kernel.Tx, err error) (App, error) {
+	if err == nil {
+		a.Newest.Names, err = VersionNames(tx, a.Newest.ID)
+	}
+	return a, err
+}
+
 // Apps lists apps by name.
 func (cat *Catalog) Apps(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]App, string, error) {
 	p, err := cat.Store.Apps(ctx, org, q)
 	tx := cat.Reading(ctx)
-	return kernel.TryList(p, err, func(a store.App) (App, error) { return appOf(tx, a) })
+	return kernel.TryList(p, err, func(a store.App) (App, error) {
+		app, err := appOf(tx, a)
+		return app.withNames(tx, err)
+	})
 }

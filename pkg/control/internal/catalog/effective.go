@@ -22,9 +22,11 @@ import (
 // now, and the differences from the last deployments.
 type Effective struct {
 	Version     fairlead.VersionID // that a deployment would use
+	Names       []string           // of the version
 	Inputs      map[string]EffectiveValue
 	Environment map[string]EffectiveValue            // of the jobs' tools, without the variables that Fairlead sets
 	Vars        map[string]map[string]EffectiveValue // by component of that version
+	Off         []string                             // components of that version that the inputs switch off; they have no Vars
 	Undeployed  []Undeployed                         // by component; empty while no component exists
 }
 
@@ -65,6 +67,7 @@ type UndeployedKind string
 const (
 	UndeployedNew         UndeployedKind = "new"         // the component does not exist yet
 	UndeployedRemoved     UndeployedKind = "removed"     // the version no longer has this component
+	UndeployedOff         UndeployedKind = "off"         // an input switches the component off, and it still exists
 	UndeployedVersion     UndeployedKind = "version"     // another version created it
 	UndeployedVariable    UndeployedKind = "variable"    // one of its variables had another value
 	UndeployedEnvironment UndeployedKind = "environment" // its tool had other environment variables
@@ -87,6 +90,9 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	}
 	v := app.Newest
 	out := Effective{Version: v.ID, Vars: map[string]map[string]EffectiveValue{}}
+	if out.Names, err = VersionNames(tx, v.ID); err != nil {
+		return Effective{}, err
+	}
 	given, err := OpenInputs(tx, in.ID, in.Inputs)
 	if err != nil {
 		return Effective{}, err
@@ -105,9 +111,14 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	if out.Environment, err = effectiveEnvironment(in, runner.V, env); err != nil {
 		return Effective{}, err
 	}
-	kept, err := cat.Store.Components(ctx, in.ID)
+	return out, out.compare(tx, in, v, env)
+}
+
+// compare adds the variables of each component of the version, and the differences from what is deployed.
+func (out *Effective) compare(tx *kernel.Tx, in store.Install, v Version, env map[string]setVariable) error {
+	kept, err := tx.Store.Components(tx.Ctx, in.ID)
 	if err != nil {
-		return Effective{}, err
+		return err
 	}
 	there := map[string]store.Component{}
 	for _, k := range kept {
@@ -115,10 +126,18 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 			there[k.V.Name] = k.V
 		}
 	}
+	off := switchedOff(v.Spec, in)
 	for _, comp := range v.Spec.Components {
+		if off[comp.Name] {
+			out.Off = append(out.Off, comp.Name)
+			if _, ok := there[comp.Name]; ok {
+				out.Undeployed = append(out.Undeployed, Undeployed{Component: comp.Name, What: UndeployedOff})
+			}
+			continue
+		}
 		vars, err := effectiveVars(tx, in, v, comp, out.Inputs)
 		if err != nil {
-			return Effective{}, err
+			return err
 		}
 		out.Vars[comp.Name] = map[string]EffectiveValue{}
 		for name, val := range vars {
@@ -134,7 +153,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 		case ok && k.State == store.Present:
 			differ, err := undeployedOf(tx, in, k, v.ID, vars, env)
 			if err != nil {
-				return Effective{}, err
+				return err
 			}
 			out.Undeployed = append(out.Undeployed, differ...)
 		}
@@ -145,7 +164,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 		}
 	}
 	slices.SortStableFunc(out.Undeployed, func(a, b Undeployed) int { return cmp.Compare(a.Component, b.Component) })
-	return out, nil
+	return nil
 }
 
 // effectiveInputs returns the inputs that the app declares. If the newest version

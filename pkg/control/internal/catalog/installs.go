@@ -67,6 +67,7 @@ type Component struct {
 	Name       string
 	State      string             // absent, present, failed, unknown
 	Version    fairlead.VersionID // the version of its last apply
+	Names      []string           // of the version
 	Deployment fairlead.DeploymentID
 	Updated    time.Time
 }
@@ -76,7 +77,7 @@ const DefaultRunner = "local"
 
 // CreateInstall creates an install of the app in a group. The request names its runner,
 // or rules choose one at the first deployment. Inputs are checked against the app's
-// newest version; sensitive ones are sealed before they are stored.
+// newest version, except that the customer may give required ones later; sensitive ones are sealed before they are stored.
 func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
 	if err := fairlead.CheckName("install", in.Name); err != nil {
 		return Install{}, err
@@ -101,7 +102,7 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 			name = made
 			return err
 		}
-		app, err := ReadApp(tx, org, in.App)
+		app, err := useApp(tx, org, in.App)
 		if err != nil {
 			return err
 		}
@@ -110,6 +111,9 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 		}
 		r := store.Stored[store.Install]{V: store.Install{ID: id, Org: org, Name: in.Name, App: in.App, Group: group, Labels: labels.Map(), Created: tx.Now}}
 		if err := nameRunner(tx, &r.V, in.Runner); err != nil {
+			return err
+		}
+		if err := CheckRunnerKind(tx, r.V, app.Newest, true); err != nil {
 			return err
 		}
 		if r.V.Inputs, err = sealInputs(tx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
@@ -258,7 +262,7 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 		}
 		values[name] = v
 	}
-	if _, err := spec.CheckInputs(values); err != nil {
+	if err := spec.CheckGiven(values); err != nil {
 		return nil, err
 	}
 	out := map[string]store.Input{}
@@ -337,16 +341,20 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	// A component can have a state before it has a record, because its first plan takes
 	// the lock. That lock is shown too.
 	names := map[string]store.Component{}
-	present, absent := 0, 0
+	absent, settled := 0, 0
 	for _, r := range comps {
 		k := r.V
 		names[k.Name] = k
-		out.Components = append(out.Components, Component{Name: k.Name, State: string(k.State), Version: k.Version, Deployment: k.Deployment, Updated: k.Updated})
+		versionNames, err := VersionNames(tx, k.Version)
+		if err != nil {
+			return out, err
+		}
+		out.Components = append(out.Components, Component{Name: k.Name, State: string(k.State), Version: k.Version, Names: versionNames, Deployment: k.Deployment, Updated: k.Updated})
 		switch k.State {
 		case store.Present:
-			present++
+			settled++
 		case store.Absent:
-			absent++
+			absent, settled = absent+1, settled+1
 		}
 	}
 	if len(comps) > 0 {
@@ -357,7 +365,7 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		switch {
 		case absent == len(comps):
 			out.State = "torn-down"
-		case present == len(comps) && present >= len(app.Newest.Spec.Components):
+		case settled == len(comps) && allPresent(app.Newest.Spec, switchedOff(app.Newest.Spec, in), names):
 			out.State = "deployed"
 		default:
 			out.State = "partial"
@@ -388,6 +396,16 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		out.Parts = append(out.Parts, part)
 	}
 	return out, nil
+}
+
+// allPresent reports whether each component of the app that is not switched off is present.
+func allPresent(spec *appspec.App, off map[string]bool, records map[string]store.Component) bool {
+	for _, c := range spec.Components {
+		if !off[c.Name] && records[c.Name].State != store.Present {
+			return false
+		}
+	}
+	return true
 }
 
 // Installs lists installs by name.

@@ -19,7 +19,7 @@ type DeclaredSecret struct {
 }
 
 // DeclaredSecrets returns the secrets that the newest version of an install's app needs
-// from the customer, sorted by component and name.
+// from the customer, sorted by component and name. A component that is switched off needs none.
 func (cat *Catalog) DeclaredSecrets(ctx context.Context, org fairlead.OrgID, install string) ([]DeclaredSecret, error) {
 	tx := cat.Reading(ctx)
 	inst, err := cat.Store.Install(ctx, org, install)
@@ -31,7 +31,11 @@ func (cat *Catalog) DeclaredSecrets(ctx context.Context, org fairlead.OrgID, ins
 		return nil, err
 	}
 	var out []DeclaredSecret
+	off := switchedOff(app.Newest.Spec, inst.V)
 	for _, c := range app.Newest.Spec.Components { // sorted, and so are their secrets
+		if off[c.Name] {
+			continue
+		}
 		for _, name := range c.Secrets {
 			out = append(out, DeclaredSecret{Component: c.Name, Name: name, New: true})
 		}

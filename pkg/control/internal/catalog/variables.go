@@ -69,6 +69,10 @@ func scopeIn(tx *kernel.Tx, by kernel.User, of VariableScope) (fairlead.OrgID, s
 		return by.Org, store.Scope{Kind: store.ScopeGroup, Name: g.Path.String()}, err
 	case VariableScope{Runner: of.Runner, Group: of.Group, Install: of.Install}:
 		a, err := tx.Store.App(tx.Ctx, by.Org, of.App)
+		if err == nil && a.V.Deleting {
+			err = deleting(of.App)
+		}
+		tx.CheckApp(a) // a later app of this name must not get the variables
 		return by.Org, store.Scope{Kind: store.ScopeApp, Name: a.V.Name}, err
 	case VariableScope{Runner: of.Runner, Group: of.Group, App: of.App}:
 		in, err := tx.Store.Install(tx.Ctx, by.Org, of.Install)

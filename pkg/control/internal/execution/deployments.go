@@ -29,7 +29,7 @@ type NewDeployment struct {
 	PlanOnly    bool               `json:"plan_only"`
 	AutoApprove bool               `json:"auto_approve"`       // the same as Ask never
 	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": derived from AutoApprove
-	Version     fairlead.VersionID `json:"version"`            // "": the newest version
+	Version     fairlead.VersionID `json:"version"`            // an identifier or a name; "": the newest version
 	Refresh     bool               `json:"refresh,omitempty"`  // plan also components whose inputs have not changed
 	Targets     []string           `json:"targets,omitempty"`  // only these components and those that they need; empty: all
 	NoQueue     bool               `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
@@ -90,7 +90,14 @@ func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.
 	if err := fillNodes(tx, inst.V, &d.Deployment, asked.Version); err != nil {
 		return d, err
 	}
-	return d, assignRunner(tx, inst, &d)
+	if err := assignRunner(tx, inst, &d); err != nil || d.Kind == deployment.Teardown {
+		return d, err
+	}
+	v, err := catalog.ReadVersion(tx, d.Version)
+	if err != nil {
+		return d, err
+	}
+	return d, catalog.CheckRunnerKind(tx, inst.V, v, false)
 }
 
 // assignRunner gives the deployment the runner of its install. The first deployment with at least one component binds
@@ -135,8 +142,8 @@ func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, vers
 	return nil
 }
 
-// allNodes computes the graph without regard to targets. For a deploy it contains every component of the version, and after those
-// the components that the version no longer has. For a teardown it contains every component that is not known to be
+// allNodes computes the graph without regard to targets. For a deploy it contains every component of the version that is not
+// switched off, and after those the components that the version no longer has, or that are switched off. For a teardown it contains every component that is not known to be
 // absent, in reverse order.
 func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
 	app, err := catalog.ReadApp(tx, inst.Org, inst.App)
@@ -145,14 +152,8 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 	}
 	v := app.Newest
 	if version != "" && version != v.ID {
-		if v, err = catalog.ReadVersion(tx, version); err != nil {
+		if v, err = catalog.FindVersion(tx, inst.Org, inst.App, string(version)); err != nil {
 			return err
-		}
-		if v.Org != inst.Org {
-			return fairlead.NotFound(fairlead.CodeVersionNotFound, string(version)) // another org's version is reported as not found, even if its app has the same name
-		}
-		if v.App != inst.App { // within an org, an app's name is unique
-			return fairlead.Invalid(fairlead.CodeVersionOfOtherApp, "version %s is of app %s, not %s", version, v.App, inst.App)
 		}
 	}
 	d.Version = v.ID
@@ -181,9 +182,11 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 		d.Nodes, err = removals(left)
 		return err
 	}
-	if err := checkInputs(tx, inst, v.Spec); err != nil {
+	inputs, err := checkInputs(tx, inst, v.Spec)
+	if err != nil {
 		return err
 	}
+	off := v.Spec.Off(func(input string) any { return inputs[input].Value })
 	waves, err := graph.Order(v.Spec.Graph())
 	if err != nil {
 		return err
@@ -191,11 +194,14 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 	var names []string
 	for _, wave := range waves {
 		for _, name := range wave {
+			if off[name] {
+				continue // if it exists, it is among those left, which are destroyed
+			}
 			k, _ := v.Spec.Component(name)
 			if was, there := left[name]; there && was.TypeOf().Name != k.Type {
 				return typeChanged(inst, was, k.Type, v.ID)
 			}
-			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Needs: k.DependsOn, State: deployment.Pending})
+			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Needs: without(k.DependsOn, off), State: deployment.Pending})
 			names = append(names, name)
 			delete(left, name)
 		}
@@ -280,15 +286,19 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 	}
 }
 
-// checkInputs checks the install's inputs against the version to deploy. The version may declare other inputs than
+// checkInputs checks the install's inputs against the version to deploy, and returns their values. The version may declare other inputs than
 // the version from which the install was created.
-func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) error {
+func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) (map[string]appspec.Resolved, error) {
 	given, err := catalog.OpenInputs(tx, inst.ID, inst.Inputs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = spec.CheckInputs(given)
-	return err
+	return spec.CheckInputs(given)
+}
+
+// without returns the names that are not in off.
+func without(names []string, off map[string]bool) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return off[name] })
 }
 
 // admit begins the deployment if the install has no active one, and queues it otherwise. A deployment that the
@@ -329,6 +339,7 @@ type Deployment struct {
 	RunnerName  string
 	RunnerOrg   fairlead.OrgID // "": a shared runner
 	Revision    int64          // increases with each change
+	Names       []string       // of its version; only Deployment, WaitDeployment and Deployments fill it
 }
 
 func deploymentOf(r store.Stored[store.Deployment]) Deployment {
@@ -337,8 +348,20 @@ func deploymentOf(r store.Stored[store.Deployment]) Deployment {
 
 // Deployment returns a deployment.
 func (ex *Execution) Deployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID) (Deployment, error) {
-	r, err := orgsDeployment(ex.Reading(ctx), org, id)
-	return deploymentOf(r), err
+	tx := ex.Reading(ctx)
+	r, err := orgsDeployment(tx, org, id)
+	if err != nil {
+		return deploymentOf(r), err
+	}
+	return namedDeployment(tx, r)
+}
+
+// namedDeployment returns the deployment with the names of its version.
+func namedDeployment(tx *kernel.Tx, r store.Stored[store.Deployment]) (Deployment, error) {
+	d := deploymentOf(r)
+	var err error
+	d.Names, err = catalog.VersionNames(tx, d.Version)
+	return d, err
 }
 
 // orgsDeployment returns a deployment of the org. A deployment of another org is not found.
@@ -392,6 +415,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		pages = 1
 	}
 	first, limit := q.After == "", cmp.Or(q.Limit, engine.MaxPage)
+	tx := ex.Reading(ctx)
 	for range pages {
 		q.Limit = limit - len(found)
 		p, err := read(q)
@@ -400,7 +424,11 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		}
 		for _, d := range p.Items {
 			if (f.State == "" || d.V.State == f.State) && (!byName || d.V.InstallName == f.Install) {
-				found = append(found, deploymentOf(d))
+				named, err := namedDeployment(tx, d)
+				if err != nil {
+					return nil, "", err
+				}
+				found = append(found, named)
 			}
 		}
 		if q.After, next = p.Next, p.Next; next == "" || len(found) == limit {

@@ -121,6 +121,7 @@ const (
 	CodeRuleExists             Code = "rule-exists"
 	CodeRuleNotFound           Code = "rule-not-found"
 	CodeRunnerExists           Code = "runner-exists"
+	CodeRegistryMissing        Code = "registry-missing"
 	CodeRunnerInUse            Code = "runner-in-use"
 	CodeRunnerNotFound         Code = "runner-not-found"
 	CodeRunnerNotTaking        Code = "runner-not-taking"

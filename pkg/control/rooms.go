@@ -154,6 +154,10 @@ func Repository(org fairlead.OrgID, app, component string) string {
 // control plane's own registry. It returns "" for a name that Repository does not return.
 func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repository) }
 
+// ImageRepositories returns the begin of the names of the org's repositories for images of installs, in the control plane's
+// own registry.
+func ImageRepositories(org fairlead.OrgID) string { return catalog.ImageRepositories(org) }
+
 // StatePath returns the path under which the runner API serves the Terraform state of a
 // component.
 func StatePath(install, component string) string { return state.StatePath(install, component) }

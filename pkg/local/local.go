@@ -312,7 +312,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, rules),
-		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
+		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, Images: true, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
 	})
 	return engine, nil
 }
@@ -335,7 +335,7 @@ func (s *Server) firstStart(ctx context.Context) error {
 		return err
 	}
 	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,
-		Description: "Runs jobs on this machine.", Storage: s.opts.Storage})
+		Description: "Runs jobs on this machine.", Storage: s.opts.Storage, Registry: true})
 }
 
 // adminToken registers the token in the admin's file. It creates a new token if there is
@@ -377,7 +377,8 @@ func (s *Server) handler(address, audience string, callers *api.Callers) (http.H
 		return nil, err
 	}
 	s.artifacts = registry
-	controlAPI, runnerAPI, guarded := api.ControlHandler(o), api.RunnerHandler(o), api.RegistryGuard(o, registry)
+	kept := s.images()
+	controlAPI, runnerAPI, guarded := api.ControlHandler(o), api.RunnerHandler(o), api.RegistryGuard(o, imagesBelow(kept, registry))
 	// A ServeMux would redirect unclean paths. The APIs answer unknown paths with a
 	// problem instead.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -149,7 +148,7 @@ func (e *Engine) progress() func(kind types.CallbackKind, instance string, state
 
 func kindName(kind types.CallbackKind) string {
 	if kind == types.CallbackManifest {
-		return "manifest"
+		return types.CallbackManifest.String()
 	}
 	return "layer"
 }
@@ -191,6 +190,9 @@ func (e *Engine) remove(ctx context.Context, s saved) error {
 
 // untag removes the tags that remain: those of attempts that died, and all of a registry that keeps the tags of deleted manifests.
 func (e *Engine) untag(ctx context.Context, s saved) error {
+	if e.Client.keepsManifests() {
+		return nil
+	}
 	tags, err := e.tags(ctx)
 	if err != nil {
 		return err
@@ -201,7 +203,7 @@ func (e *Engine) untag(ctx context.Context, s saved) error {
 			continue
 		}
 		err := e.Client.TagDelete(ctx, e.Target.ref().SetTag(tag))
-		if err != nil && !errors.Is(err, errs.ErrNotFound) && !isUnsupported(err) {
+		if err != nil && !errors.Is(err, errs.ErrNotFound) {
 			return failure(ctx, err, e.Target.Host(), "removing the tag "+tag+" of "+e.address())
 		}
 	}
@@ -266,7 +268,7 @@ func (e *Engine) deleteAll(ctx context.Context, list []extra) error {
 		err := e.deleteOne(ctx, x.Digest)
 		switch {
 		case err == nil:
-		case isUnsupported(err):
+		case e.Client.keepsManifests():
 			fmt.Fprintf(e.Log, "The registry %s does not delete manifests: %s stays.\n", e.Target.Host(), e.address())
 			return nil
 		case ctx.Err() == nil && !errors.Is(err, errs.ErrHTTPUnauthorized):
@@ -289,9 +291,4 @@ func (e *Engine) deleteOne(ctx context.Context, digest string) error {
 		return nil
 	}
 	return err
-}
-
-// isUnsupported reports whether a registry answered that it deletes nothing.
-func isUnsupported(err error) bool {
-	return errors.Is(err, errs.ErrUnsupportedAPI) || strings.Contains(err.Error(), "[http 405]")
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/images/signature"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -262,8 +263,8 @@ func (e *Engine) verify(ctx context.Context, image ref.Ref, extras []extra, keys
 	if len(refused) > 0 {
 		why = strings.Join(refused, "; ")
 	}
-	return signed{}, plugin.Errorf(fairlead.ReasonSignatureInvalid, "the image %s is not signed by %s: %s. Nothing was copied. Sign the image with the key, or correct the keys in %s",
-		image.CommonName(), strings.Join(names, " or "), fairlead.Clip(why, 1000), File)
+	return signed{}, plugin.Errorf(fairlead.ReasonSignatureInvalid, "the image %s is not signed by %s: %s. Nothing was copied",
+		image.CommonName(), strings.Join(names, " or "), fairlead.Clip(why, 1000))
 }
 
 // verifyExtra verifies the signatures in a manifest. why has the reasons of those that do not verify.
@@ -348,7 +349,7 @@ func (e *Engine) changes(ctx context.Context, c change) ([]changeset.Change, err
 	if len(c.lost) > 0 {
 		after["signatures_to_copy"] = len(c.lost)
 	}
-	ch := changeset.Change{Address: e.address(), Kind: "image", Action: changeset.Create, After: after}
+	ch := changeset.Change{Address: e.address(), Kind: component.Image, Action: changeset.Create, After: after}
 	if len(c.had) > 0 {
 		ch.Action, ch.Before = changeset.Update, map[string]any{"digest": c.had[0].digest}
 		if ch.Changed = []string{"/digest"}; c.had[0].digest == c.digest {

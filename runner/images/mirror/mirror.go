@@ -22,6 +22,7 @@ import (
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -268,5 +269,5 @@ func (e *Engine) PlanDestroy(ctx context.Context) (Planned, error) {
 }
 
 func (e *Engine) removal(digest string) changeset.Change {
-	return changeset.Change{Address: e.address() + "@" + digest, Kind: "image", Action: changeset.Delete, Before: map[string]any{"digest": digest}}
+	return changeset.Change{Address: e.address() + "@" + digest, Kind: component.Image, Action: changeset.Delete, Before: map[string]any{"digest": digest}}
 }

@@ -101,7 +101,7 @@ func registryOf(name string) string {
 // Client reads from all registries, and writes to the target's. Safe for concurrent use.
 type Client struct {
 	*regclient.RegClient
-	target Target
+	answers *patience
 }
 
 // The limits of requests.
@@ -145,9 +145,10 @@ func NewClient(target Target, logins map[string]Login, userAgent string, sources
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	transport.ResponseHeaderTimeout = answerTimeout
-	return &Client{target: target, RegClient: regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(userAgent),
+	answers := &patience{next: transport, seen: map[string]int{}}
+	return &Client{answers: answers, RegClient: regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(userAgent),
 		regclient.WithSlog(slog.New(slog.DiscardHandler)),
-		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: &patience{next: transport, seen: map[string]int{}}}),
+		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}),
 			reg.WithDelay(firstDelay, longestDelay), reg.WithRetryLimit(retries)))}
 }
 
@@ -160,11 +161,19 @@ func isLoopback(name string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
+// keepsManifests reports whether the target has answered that it deletes nothing.
+func (c *Client) keepsManifests() bool {
+	c.answers.mu.Lock()
+	defer c.answers.mu.Unlock()
+	return c.answers.keeps
+}
+
 // patience bounds the waits that registries ask for. The library obeys each Retry-After, however often and long.
 type patience struct {
-	next http.RoundTripper
-	mu   sync.Mutex
-	seen map[string]int // answers 429 in sequence, by host
+	next  http.RoundTripper
+	mu    sync.Mutex
+	seen  map[string]int // answers 429 in sequence, by host
+	keeps bool           // a deletion was answered with 405
 }
 
 func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -174,6 +183,7 @@ func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.keeps = p.keeps || req.Method == http.MethodDelete && resp.StatusCode == http.StatusMethodNotAllowed
 	if resp.StatusCode != http.StatusTooManyRequests {
 		p.seen[req.URL.Host] = 0
 		return resp, nil

@@ -41,7 +41,7 @@ type Source struct {
 }
 
 type imageFile struct {
-	Image     string      `json:"image" must:"true" check:"image" alias:"source reference" doc:"Reference of the image: a registry and a repository, with a tag, a digest or both."`
+	Image     string      `json:"image" must:"true" check:"reference" alias:"source reference" doc:"Reference of the image: a registry and a repository, with a tag, a digest or both."`
 	Platforms []string    `json:"platforms,omitempty" check:"platform" alias:"platform" doc:"Platforms that the image must have. All platforms of the image are copied."`
 	Keep      *int        `json:"keep,omitempty" check:"keep" doc:"Number of earlier images that stay in the install's registry. Default: 1, because what uses the component still runs the earlier image until it is deployed too."`
 	Verify    *verifyFile `json:"verify,omitempty" doc:"How the image must be signed. If absent: it needs no signature."`
@@ -58,9 +58,9 @@ func Read(folder fs.FS) (Source, error) {
 		return Source{}, invalid("the component has no file %s that can be read: %v", File, err)
 	}
 	r := yamlnode.NewReader(File, yamlnode.Rules{Checks: map[string]yamlnode.Check{
-		"image":    {Pattern: `^[^\s]+$`, Wants: "the reference of an image such as docker.io/library/nginx:1.27"},
-		"platform": {Pattern: `^[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?$`, Wants: "a platform such as linux/amd64", Max: 50},
-		"key":      {Pattern: `.`, Wants: "the path of a file", Max: maxKeys},
+		"reference": {Pattern: `^[^\s]+$`, Wants: "the reference of an image such as docker.io/library/nginx:1.27"},
+		"platform":  {Pattern: `^[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?$`, Wants: "a platform such as linux/amd64", Max: 50},
+		"key":       {Pattern: `.`, Wants: "the path of a file", Max: maxKeys},
 	}})
 	r.Rules.Checks["keep"] = yamlnode.Check{Func: func(f yamlnode.Field, where string) {
 		if n, err := strconv.Atoi(fmt.Sprint(f.Value.Value)); err != nil || n < 0 || n > maxKeep {

@@ -86,7 +86,7 @@ func connect(ctx context.Context, req pluginprotocol.Request) (*connection, erro
 }
 
 func (c *connection) engine(sources ...ref.Ref) *mirror.Engine {
-	return &mirror.Engine{Client: mirror.NewClient(c.target, c.logins, "fairlead-runner/"+Version, sources...), Target: c.target, Log: os.Stderr}
+	return &mirror.Engine{Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
 }
 
 func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {

@@ -61,7 +61,7 @@ func (e *Engine) Apply(ctx context.Context, text []byte, begin func() error) (Ou
 			return Outputs{}, err
 		}
 	}
-	if len(s.Removed) > 0 {
+	if len(s.Removed) > 0 || s.All {
 		if err := begin(); err != nil {
 			return Outputs{}, err
 		}
@@ -88,7 +88,7 @@ func (e *Engine) copy(ctx context.Context, s saved, begin func() error) error {
 	one := func(from, to ref.Ref) error {
 		// Without the recursion, the library takes the manifest of an index for a proof of its platforms.
 		if err := e.Client.ImageCopy(ctx, from, to, regclient.ImageWithForceRecursive(), regclient.ImageWithCallback(e.progress())); err != nil {
-			return failure(ctx, err, from.Registry+" or "+to.Registry, "copying "+from.CommonName()+" to "+e.address())
+			return e.Client.failure(ctx, err, from.Registry+" or "+to.Registry, "copying "+from.CommonName()+" to "+e.address())
 		}
 		return nil
 	}
@@ -107,13 +107,13 @@ func (e *Engine) copy(ctx context.Context, s saved, begin func() error) error {
 	// A registry that accepted other content would give it to the cluster later. The client verifies the digest of what it gets.
 	m, err := e.Client.ManifestGet(ctx, target.SetDigest(s.Digest))
 	if err != nil {
-		return failure(ctx, err, target.Registry, "reading the copied image "+e.address())
+		return e.Client.failure(ctx, err, target.Registry, "reading the copied image "+e.address())
 	}
 	if s.Tag == "" {
 		return nil
 	}
 	if err := e.Client.ManifestPut(ctx, target.SetTag(s.Tag), m); err != nil {
-		return failure(ctx, err, target.Registry, "tagging the copied image "+e.address())
+		return e.Client.failure(ctx, err, target.Registry, "tagging the copied image "+e.address())
 	}
 	fmt.Fprintf(e.Log, "%s@%s\n", e.address(), s.Digest)
 	return nil
@@ -197,6 +197,9 @@ func (e *Engine) untag(ctx context.Context, s saved) error {
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(tags, func(a, b string) int { // those by which the next plan finds the rest are the last
+		return order(tagPattern.MatchString(a)) - order(tagPattern.MatchString(b))
+	})
 	for _, tag := range tags {
 		m := tagPattern.FindStringSubmatch(tag)
 		if !s.All && (m == nil || !slices.Contains(s.Removed, "sha256:"+m[2])) {
@@ -204,10 +207,17 @@ func (e *Engine) untag(ctx context.Context, s saved) error {
 		}
 		err := e.Client.TagDelete(ctx, e.Target.ref().SetTag(tag))
 		if err != nil && !errors.Is(err, errs.ErrNotFound) {
-			return failure(ctx, err, e.Target.Host(), "removing the tag "+tag+" of "+e.address())
+			return e.Client.failure(ctx, err, e.Target.Host(), "removing the tag "+tag+" of "+e.address())
 		}
 	}
 	return nil
+}
+
+func order(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
 }
 
 // closure lists the manifests of an image in the target: what belongs to it first, then its platforms, then the image itself. So the
@@ -219,11 +229,11 @@ func (e *Engine) closure(ctx context.Context, image string) ([]extra, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, failure(ctx, err, at.Registry, "reading the image "+at.CommonName())
+		return nil, e.Client.failure(ctx, err, at.Registry, "reading the image "+at.CommonName())
 	}
 	of, err := e.extras(ctx, at, c)
 	if err != nil {
-		return nil, failure(ctx, err, at.Registry, "reading what refers to the image "+at.CommonName())
+		return nil, e.Client.failure(ctx, err, at.Registry, "reading what refers to the image "+at.CommonName())
 	}
 	slices.Reverse(c.manifests)
 	for _, d := range c.manifests {
@@ -274,12 +284,12 @@ func (e *Engine) deleteAll(ctx context.Context, list []extra) error {
 		case ctx.Err() == nil && !errors.Is(err, errs.ErrHTTPUnauthorized):
 			later = append(later, x)
 		default:
-			return failure(ctx, err, e.Target.Host(), "deleting "+e.address()+"@"+x.Digest)
+			return e.Client.failure(ctx, err, e.Target.Host(), "deleting "+e.address()+"@"+x.Digest)
 		}
 	}
 	for _, x := range later {
 		if err := e.deleteOne(ctx, x.Digest); err != nil {
-			return failure(ctx, err, e.Target.Host(), "deleting "+e.address()+"@"+x.Digest)
+			return e.Client.failure(ctx, err, e.Target.Host(), "deleting "+e.address()+"@"+x.Digest)
 		}
 	}
 	return nil

@@ -224,7 +224,7 @@ func (e *Engine) lacking(ctx context.Context, extras []extra) ([]extra, error) {
 		case errors.Is(err, errs.ErrNotFound) || err == nil && string(m.GetDescriptor().Digest) != x.Digest:
 			lost = append(lost, x)
 		case err != nil:
-			return nil, failure(ctx, err, e.Target.Host(), "looking for "+r.CommonName())
+			return nil, e.Client.failure(ctx, err, e.Target.Host(), "looking for "+r.CommonName())
 		}
 	}
 	return lost, nil
@@ -248,7 +248,7 @@ func (e *Engine) verify(ctx context.Context, image ref.Ref, extras []extra, keys
 		}
 		s, why, err := e.verifyExtra(ctx, image, x, keys)
 		if err != nil {
-			return signed{}, failure(ctx, err, image.Registry, "reading the signatures of the image "+image.CommonName())
+			return signed{}, e.Client.failure(ctx, err, image.Registry, "reading the signatures of the image "+image.CommonName())
 		}
 		if s.key != "" {
 			return s, nil
@@ -381,7 +381,7 @@ func (e *Engine) missing(ctx context.Context, c *content) (int64, error) {
 				return b.Close()
 			}
 			if !errors.Is(err, errs.ErrNotFound) {
-				return failure(inner, err, e.Target.Host(), "looking for the layer "+digest)
+				return e.Client.failure(inner, err, e.Target.Host(), "looking for the layer "+digest)
 			}
 			mu.Lock()
 			n += size

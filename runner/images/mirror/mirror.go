@@ -118,11 +118,11 @@ func (e *Engine) tags(ctx context.Context) ([]string, error) {
 		return nil, nil // the repository does not exist
 	}
 	if err != nil {
-		return nil, failure(ctx, err, e.Target.Host(), "listing the tags of "+e.Target.Repository)
+		return nil, e.Client.failure(ctx, err, e.Target.Host(), "listing the tags of "+e.Target.Repository)
 	}
 	tags, err := list.GetTags()
 	if err != nil {
-		return nil, failure(ctx, err, e.Target.Host(), "listing the tags of "+e.Target.Repository)
+		return nil, e.Client.failure(ctx, err, e.Target.Host(), "listing the tags of "+e.Target.Repository)
 	}
 	return tags, nil
 }
@@ -165,7 +165,7 @@ func (e *Engine) Plan(ctx context.Context, src Source) (Planned, error) {
 		c, err = e.walk(ctx, image)
 	}
 	if err != nil {
-		return Planned{}, failure(ctx, err, from.Registry, "reading the image "+from.CommonName())
+		return Planned{}, e.Client.failure(ctx, err, from.Registry, "reading the image "+from.CommonName())
 	}
 	if missing := lacks(c.platforms, src.Platforms); missing != "" {
 		return Planned{}, plugin.Errorf(fairlead.ReasonImageMissing, "the image %s is not built for %s: it has %s. Push an image with this platform, or remove the platform from %s",
@@ -173,7 +173,7 @@ func (e *Engine) Plan(ctx context.Context, src Source) (Planned, error) {
 	}
 	extras, err := e.extras(ctx, image, c)
 	if err != nil {
-		return Planned{}, failure(ctx, err, image.Registry, "reading what refers to the image "+image.CommonName())
+		return Planned{}, e.Client.failure(ctx, err, image.Registry, "reading what refers to the image "+image.CommonName())
 	}
 	signed, err := e.verify(ctx, image, extras, src.Keys)
 	if err != nil {
@@ -235,7 +235,7 @@ func (e *Engine) resolve(ctx context.Context, image ref.Ref) (string, error) {
 		m, err = e.Client.ManifestGet(ctx, image) // a registry that returns no digest with the headers
 	}
 	if err != nil {
-		return "", failure(ctx, err, image.Registry, "finding the digest of the image "+image.CommonName())
+		return "", e.Client.failure(ctx, err, image.Registry, "finding the digest of the image "+image.CommonName())
 	}
 	return string(m.GetDescriptor().Digest), nil
 }
@@ -247,7 +247,7 @@ func (e *Engine) has(ctx context.Context, r ref.Ref) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, failure(ctx, err, r.Registry, "looking for the image "+r.CommonName())
+		return false, e.Client.failure(ctx, err, r.Registry, "looking for the image "+r.CommonName())
 	}
 	return true, nil
 }
@@ -259,10 +259,17 @@ func (e *Engine) PlanDestroy(ctx context.Context) (Planned, error) {
 		return Planned{}, err
 	}
 	s := saved{V: savedVersion, Target: e.Target, Found: tags, All: true}
-	out := Planned{NoOp: len(had) == 0, Before: e.newest(had)}
+	all, err := e.tags(ctx)
+	if err != nil {
+		return Planned{}, err
+	}
+	out := Planned{NoOp: len(all) == 0, Before: e.newest(had)}
 	for _, c := range had {
 		s.Removed = append(s.Removed, c.digest)
 		out.Changes = append(out.Changes, e.removal(c.digest))
+	}
+	if len(had) == 0 && !out.NoOp { // an apply died before its copy was complete
+		out.Changes = append(out.Changes, changeset.Change{Address: e.address(), Kind: component.Image, Action: changeset.Delete, Reason: "an incomplete copy"})
 	}
 	out.Saved, err = json.Marshal(s)
 	return out, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/regclient/regclient/types/ref"
 
@@ -45,7 +46,7 @@ func (s *site) read(lines ...string) mirror.Source {
 
 func (s *site) engine(sources ...ref.Ref) *mirror.Engine {
 	target := mirror.Target{URL: s.target.URL(), Repository: repository}
-	return &mirror.Engine{Client: mirror.NewClient(target, nil, "test", sources...), Target: target, Log: &s.log}
+	return &mirror.Engine{Client: mirror.NewClient(target, mirror.Options{Delay: time.Millisecond}, sources...), Target: target, Log: &s.log}
 }
 
 func (s *site) plan(lines ...string) mirror.Planned {

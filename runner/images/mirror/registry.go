@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -115,16 +116,23 @@ const (
 	longestWait     = 2 * time.Minute // that an answer 429 can ask for
 )
 
+// Options are the settings of a client.
+type Options struct {
+	Logins    map[string]Login // by the registry's name in references
+	UserAgent string
+	Delay     time.Duration // before the first repetition of a request; default 200 ms. Later ones take longer
+}
+
 // NewClient returns a client. A registry on this machine is reached without TLS, as Docker does, unless the URL of the target names
 // https for it.
-func NewClient(target Target, logins map[string]Login, userAgent string, sources ...ref.Ref) *Client {
+func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 	hosts := map[string]config.Host{}
 	host := func(name string) config.Host {
 		h := *config.HostNewName(name)
 		if isLoopback(name) {
 			h.TLS = config.TLSDisabled
 		}
-		if l, ok := logins[name]; ok {
+		if l, ok := o.Logins[name]; ok {
 			h.User, h.Pass = l.Username, l.Password
 		}
 		return h
@@ -146,10 +154,10 @@ func NewClient(target Target, logins map[string]Login, userAgent string, sources
 	transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	transport.ResponseHeaderTimeout = answerTimeout
 	answers := &patience{next: transport, seen: map[string]int{}}
-	return &Client{answers: answers, RegClient: regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(userAgent),
+	return &Client{answers: answers, RegClient: regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent),
 		regclient.WithSlog(slog.New(slog.DiscardHandler)),
 		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}),
-			reg.WithDelay(firstDelay, longestDelay), reg.WithRetryLimit(retries)))}
+			reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries)))}
 }
 
 func isLoopback(name string) bool {
@@ -166,6 +174,19 @@ func (c *Client) keepsManifests() bool {
 	c.answers.mu.Lock()
 	defer c.answers.mu.Unlock()
 	return c.answers.keeps
+}
+
+// limited reports whether a registry's last answer was that there were too many requests. After its last repetition, the library does
+// not return the answer.
+func (c *Client) limited() bool {
+	c.answers.mu.Lock()
+	defer c.answers.mu.Unlock()
+	for _, n := range c.answers.seen {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // patience bounds the waits that registries ask for. The library obeys each Retry-After, however often and long.
@@ -200,7 +221,7 @@ func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
 var query = regexp.MustCompile(`\?[^\s"]*`)
 
 // failure returns the error of a request to a registry, with its reason. what names the action and the object.
-func failure(ctx context.Context, err error, registry, what string) error {
+func (c *Client) failure(ctx context.Context, err error, registry, what string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
@@ -211,7 +232,7 @@ func failure(ctx context.Context, err error, registry, what string) error {
 	switch {
 	case errors.Is(err, errs.ErrDigestMismatch), errors.Is(err, errs.ErrShortRead), errors.Is(err, errs.ErrSizeLimitExceeded), errors.Is(err, errs.ErrParsingFailed), errors.Is(err, errs.ErrUnsupportedMediaType):
 		reason, next = fairlead.ReasonImageDamaged, "The registry or a proxy before it returned other content than the digest names: push the image again, then plan again"
-	case errors.Is(err, errs.ErrHTTPRateLimit):
+	case errors.Is(err, errs.ErrHTTPRateLimit), errors.Is(err, errs.ErrRetryLimitExceeded) && c.limited(), errors.Is(err, errs.ErrBackoffLimit) && c.limited():
 		reason, next = fairlead.ReasonRegistryLimited, "The registry limits the number of requests: plan again later, or give the runner a login to it"
 	case errors.Is(err, errs.ErrHTTPUnauthorized), errors.Is(err, errs.ErrNoLogin), errors.Is(err, errs.ErrNoNewChallenge), errors.Is(err, errs.ErrEmptyChallenge):
 		reason, next = fairlead.ReasonRegistryForbidden, "Give the runner credentials that permit it, in registry.credentials of the runner's configuration"

@@ -90,9 +90,6 @@ func (c *connection) engine(sources ...ref.Ref) *mirror.Engine {
 }
 
 func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
-	if len(req.Vars) > 0 {
-		return plugin.Errorf(fairlead.ReasonSpecInvalid, "a component of type image has no variables: %s names the image", mirror.File)
-	}
 	c, err := connect(ctx, req)
 	if err != nil {
 		return err
@@ -102,7 +99,11 @@ func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) e
 		p, err = c.engine().PlanDestroy(ctx)
 	} else {
 		var src mirror.Source
-		if src, err = mirror.Read(os.DirFS(req.Source)); err != nil {
+		vars := make(map[string]json.RawMessage, len(req.Vars))
+		for name, v := range req.Vars {
+			vars[name] = v.Value
+		}
+		if src, err = mirror.Read(os.DirFS(req.Source), vars); err != nil {
 			return err
 		}
 		p, err = c.engine(src.Image).Plan(ctx, src)

@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ func newSite(t *testing.T, source, target imagetest.Kind) *site {
 func (s *site) read(lines ...string) mirror.Source {
 	s.Helper()
 	s.keys[mirror.File] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(strings.Join(lines, "\n"), "HOST", s.source.Host))}
-	src, err := mirror.Read(s.keys)
+	src, err := mirror.Read(s.keys, map[string]json.RawMessage{"tag": json.RawMessage(`"1"`), "major": json.RawMessage("1"), "list": json.RawMessage("[]")})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -1,10 +1,12 @@
 package mirror
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,8 +53,9 @@ type verifyFile struct {
 	Keys []string `json:"keys" must:"true" check:"key" alias:"key" doc:"Files of public keys in PEM, in the component's folder. One of the keys must have signed the image."`
 }
 
-// Read reads a component's folder. Problems name the file and the line; the reason is artifact-invalid.
-func Read(folder fs.FS) (Source, error) {
+// Read reads a component's folder. ${vars.NAME} in the image stands for a variable of the component, in JSON. Problems name the file
+// and the line; the reason is artifact-invalid.
+func Read(folder fs.FS, vars map[string]json.RawMessage) (Source, error) {
 	text, err := readFile(folder, File, maxFile)
 	if err != nil {
 		return Source{}, invalid("the component has no file %s that can be read: %v", File, err)
@@ -78,7 +81,11 @@ func Read(folder fs.FS) (Source, error) {
 	}
 	var src Source
 	if len(r.Problems) == 0 {
-		if src.Image, err = parseImage(file.Image); err != nil {
+		text, err := substitute(file.Image, vars)
+		if err == nil {
+			src.Image, err = parseImage(text)
+		}
+		if err != nil {
 			r.Report("image", "invalid-image", err.Error(), "Write it as docker pull accepts it, such as ghcr.io/acme/web:1.2 or ghcr.io/acme/web@sha256:….")
 		}
 	}
@@ -105,6 +112,30 @@ func Read(folder fs.FS) (Source, error) {
 
 func invalid(format string, args ...any) error {
 	return plugin.Errorf(fairlead.ReasonArtifactInvalid, format, args...)
+}
+
+var variable = regexp.MustCompile(`\$\{vars\.([^}]*)\}`)
+
+// substitute puts the variables into a text.
+func substitute(text string, vars map[string]json.RawMessage) (string, error) {
+	var wrong error
+	out := variable.ReplaceAllStringFunc(text, func(match string) string {
+		name := variable.FindStringSubmatch(match)[1]
+		raw, ok := vars[name]
+		var value string
+		var number json.Number
+		switch {
+		case !ok:
+			wrong = fmt.Errorf("%s is no variable of the component", match)
+		case json.Unmarshal(raw, &value) == nil && string(raw) != "null":
+		case json.Unmarshal(raw, &number) == nil && number != "":
+			value = number.String()
+		default:
+			wrong = fmt.Errorf("%s is neither a text nor a number", match)
+		}
+		return value
+	})
+	return out, wrong
 }
 
 func parseImage(text string) (ref.Ref, error) {

@@ -65,7 +65,7 @@ func TestLoginsAreRead(t *testing.T) {
 	if err != nil || logins["docker.io"] != (mirror.Login{Username: "u", Password: "hush"}) || logins["ghcr.io"].Password != "b" || logins["r.example.com"].Password != "p" {
 		t.Errorf("the logins are %v, %v", logins, err)
 	}
-	if logins, err := mirror.ParseLogins("r", " user:pass:word\n"); err != nil || logins["r"] != (mirror.Login{Username: "user", Password: "pass:word"}) {
+	if logins, err := mirror.ParseLogins("r", " user:pass:phrase\n"); err != nil || logins["r"] != (mirror.Login{Username: "user", Password: "pass:phrase"}) {
 		t.Errorf("the login is %v, %v", logins, err)
 	}
 	for _, text := range []string{"", "hush", ":hush", "hush:", "{hush", `{"auths":{}}`, `{"auths":{"r":{"auth":"hush"}}}`} {

@@ -36,7 +36,7 @@ func TestImages(t *testing.T) {
 		p.Cmds["lines"] = func(ts *testscript.TestScript, neg bool, args []string) { // lines FILE LINE...
 			ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(args[1:], "\n")+"\n"), 0o600))
 		}
-		p.Cmds["manifest"] = manifest
+		p.Cmds["manifest"], p.Cmds["certificate"] = manifest, certificate
 		setup := p.Setup
 		p.Setup = func(env *testscript.Env) error {
 			env.Setenv("FAIRLEAD_TOFU", tool)

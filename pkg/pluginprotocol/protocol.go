@@ -77,6 +77,7 @@ type Registry struct {
 	URL        string `json:"url"`              // such as https://registry.example.com
 	Repository string `json:"repository"`       // of this component only
 	Login      string `json:"login,omitempty"`  // name of the environment variable with USER:PASSWORD or a Docker configuration; "": none
+	CA         string `json:"ca,omitempty"`     // name of the environment variable with the certificates of the server, in PEM; "": those that the machine trusts
 	Region     string `json:"region,omitempty"` // ecr
 }
 

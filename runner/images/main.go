@@ -49,6 +49,7 @@ func handle(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter)
 type connection struct {
 	target mirror.Target
 	logins map[string]mirror.Login
+	ca     string        // in PEM; "": none of its own
 	ecr    *ecr.Registry // nil: another kind of registry
 }
 
@@ -59,6 +60,9 @@ func connect(ctx context.Context, req pluginprotocol.Request) (*connection, erro
 		return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the request names no registry: set registry in the runner's configuration")
 	}
 	c := &connection{target: mirror.Target{URL: r.URL, Repository: r.Repository}, logins: map[string]mirror.Login{}}
+	if r.CA != "" {
+		c.ca = os.Getenv(r.CA)
+	}
 	if r.Login != "" {
 		text, ok := os.LookupEnv(r.Login)
 		if !ok || text == "" {
@@ -86,7 +90,7 @@ func connect(ctx context.Context, req pluginprotocol.Request) (*connection, erro
 }
 
 func (c *connection) engine(sources ...ref.Ref) *mirror.Engine {
-	return &mirror.Engine{Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
+	return &mirror.Engine{Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, CA: c.ca, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
 }
 
 func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {

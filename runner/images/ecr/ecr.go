@@ -59,12 +59,16 @@ func (r *Registry) Login(ctx context.Context) (user, password string, err error)
 	return user, password, nil
 }
 
-// Make makes the repository unless it exists. Its tags are immutable: the tags that the engine writes have the digest in their name.
+// signatures are the tags that are not immutable: cosign moves the tag of an image's signatures when a second person signs.
+const signatures = "sha256-*"
+
+// Make makes the repository unless it exists. Its other tags are immutable: those that the engine writes have the digest in their name.
 func (r *Registry) Make(ctx context.Context, repository, install string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	_, err := r.client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &repository, ImageTagMutability: types.ImageTagMutabilityImmutable,
-		Tags: []types.Tag{{Key: aws.String("fairlead_install"), Value: &install}}})
+	_, err := r.client.CreateRepository(ctx, &ecr.CreateRepositoryInput{RepositoryName: &repository, ImageTagMutability: types.ImageTagMutabilityImmutableWithExclusion,
+		ImageTagMutabilityExclusionFilters: []types.ImageTagMutabilityExclusionFilter{{Filter: aws.String(signatures), FilterType: types.ImageTagMutabilityExclusionFilterTypeWildcard}},
+		Tags:                               []types.Tag{{Key: aws.String("fairlead_install"), Value: &install}}})
 	if _, there := errors.AsType[*types.RepositoryAlreadyExistsException](err); err == nil || there {
 		return nil
 	}

@@ -3,6 +3,8 @@ package mirror
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -120,12 +122,26 @@ const (
 type Options struct {
 	Logins    map[string]Login // by the registry's name in references
 	UserAgent string
+	CA        string        // certificates in PEM that the target's may be signed with, besides those that the machine trusts; "": none
 	Delay     time.Duration // before the first repetition of a request; default 200 ms. Later ones take longer
 }
 
 // NewClient returns a client. A registry on this machine is reached without TLS, as Docker does, unless the URL of the target names
 // https for it.
 func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	transport.ResponseHeaderTimeout = answerTimeout
+	answers := &patience{to: target.Host(), target: transport, others: transport, seen: map[string]int{}}
+	if o.CA != "" {
+		pool, err := x509.SystemCertPool()
+		if err != nil { // the machine trusts none
+			pool = x509.NewCertPool()
+		}
+		pool.AppendCertsFromPEM([]byte(o.CA)) // the agent refuses to start with a wrong one
+		answers.target = transport.Clone()
+		answers.target.TLSClientConfig = &tls.Config{RootCAs: pool}
+	}
 	hosts := map[string]config.Host{}
 	host := func(name string) config.Host {
 		h := *config.HostNewName(name)
@@ -150,10 +166,6 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 	for _, h := range hosts {
 		all = append(all, h)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
-	transport.ResponseHeaderTimeout = answerTimeout
-	answers := &patience{next: transport, seen: map[string]int{}}
 	return &Client{answers: answers, RegClient: regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent),
 		regclient.WithSlog(slog.New(slog.DiscardHandler)),
 		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}),
@@ -191,14 +203,20 @@ func (c *Client) limited() bool {
 
 // patience bounds the waits that registries ask for. The library obeys each Retry-After, however often and long.
 type patience struct {
-	next  http.RoundTripper
+	to             string // the target's host
+	target, others *http.Transport
+
 	mu    sync.Mutex
 	seen  map[string]int // answers 429 in sequence, by host
 	keeps bool           // a deletion was answered with 405
 }
 
 func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := p.next.RoundTrip(req)
+	next := p.others
+	if req.URL.Host == p.to {
+		next = p.target
+	}
+	resp, err := next.RoundTrip(req)
 	if err != nil {
 		return resp, err
 	}

@@ -74,7 +74,7 @@ func (r *run) request(source string) pluginprotocol.Request {
 		Install: string(r.spec.Install), InstallName: r.spec.InstallName, Component: r.spec.Component, GraceSeconds: int64(r.spec.Grace),
 		Workspace: r.env.Workspace, Plan: r.path(planFile)}
 	if at := r.spec.Registry; at != nil {
-		q.Registry = &pluginprotocol.Registry{Kind: at.Kind, URL: at.URL, Repository: at.Repository, Login: at.Variable, Region: at.Region}
+		q.Registry = &pluginprotocol.Registry{Kind: at.Kind, URL: at.URL, Repository: at.Repository, Login: at.Variable, CA: at.CA, Region: at.Region}
 	}
 	if r.op.Plans() {
 		q.Source, q.Vars = source, make(map[string]pluginprotocol.Var, len(r.spec.Vars))

@@ -16,7 +16,10 @@ var withImage = strings.Replace(seeded, "type: script\n", "type: image\n", 1)
 
 func (p *plane) setRegistry(settings ...string) {
 	p.t.Helper()
-	p.must("set the registry", func() error { _, err := p.UpdateRunner(p.ctx, me, "local", control.RunnerFile{Set: settings}); return err })
+	p.must("set the registry", func() error {
+		_, err := p.UpdateRunner(p.ctx, me, "local", control.RunnerFile{Set: settings})
+		return err
+	})
 }
 
 // The signed spec of a component with an image names its repository, and the variable with the login. No other component's does.
@@ -91,7 +94,10 @@ func TestRunnerWithoutRegistryGetsNoImages(t *testing.T) {
 
 		p.must("make a runner", func() error { _, err := p.CreateRunner(p.ctx, org, control.NewRunner{Name: "bare"}, ""); return err })
 		bare := "bare"
-		p.must("name it", func() error { _, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Runner: &bare}); return err })
+		p.must("name it", func() error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Runner: &bare})
+			return err
+		})
 		_, err = p.RefreshRunner(p.ctx, org, "acme", control.Refresh{AcceptLoss: true})
 		expectCode(t, "a refresh to a runner without a registry", err, fairlead.CodeRegistryMissing)
 	})

@@ -279,6 +279,33 @@ func TestDestroyRemovesAnIncompleteCopy(t *testing.T) {
 	}
 }
 
+// A person has deleted a platform of the copy: the next plan sees it, and the apply copies it again.
+func TestLostPlatformIsCopiedAgain(t *testing.T) {
+	s := newSite(t, imagetest.Whole, imagetest.Plain) // a registry that lets a person delete it
+	digest := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
+	s.apply(s.plan(web))
+	var platform string
+	s.source.Proxy.Fail(at(http.MethodGet, "/manifests/sha256:"), -1, proxy.Before(func(r *http.Request) { platform = r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:] }))
+	s.source.Pull(t, "vendor/web@"+digest)
+	req, err := http.NewRequest(http.MethodDelete, s.target.URL()+"/v2/"+repository+"/manifests/"+platform, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	p := s.plan(web)
+	if p.NoOp {
+		t.Fatal("the plan does not see that a platform is gone")
+	}
+	s.apply(p)
+	if s.target.Pull(t, repository+"@"+digest) != digest || !s.plan(web).NoOp {
+		t.Error("the platform is not copied again")
+	}
+}
+
 // A registry without deletion keeps the images, and does not keep an install from being torn down.
 func TestRegistryWithoutDeletionEndsADestroy(t *testing.T) {
 	s := newSite(t, imagetest.Whole, imagetest.ReadWrite)

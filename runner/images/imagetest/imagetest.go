@@ -94,6 +94,28 @@ func (r *Registry) Push(t testing.TB, reference string, platforms ...string) str
 	return digestOf(t, index)
 }
 
+// PushFirst pushes an image that has the first platform of another one only, and returns its digest.
+func (r *Registry) PushFirst(t testing.TB, reference, of string) string {
+	t.Helper()
+	index, err := remote.Index(r.reference(t, of))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := index.Image(m.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: m.Manifests[0].Platform}})
+	if err := remote.WriteIndex(r.reference(t, reference), made); err != nil {
+		t.Fatal(err)
+	}
+	return digestOf(t, made)
+}
+
 func rootFS(t testing.TB, img v1.Image) v1.RootFS {
 	c, err := img.ConfigFile()
 	if err != nil {

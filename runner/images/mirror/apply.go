@@ -197,9 +197,6 @@ func (e *Engine) untag(ctx context.Context, s saved) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(tags, func(a, b string) int { // those by which the next plan finds the rest are the last
-		return order(tagPattern.MatchString(a)) - order(tagPattern.MatchString(b))
-	})
 	for _, tag := range tags {
 		m := tagPattern.FindStringSubmatch(tag)
 		if !s.All && (m == nil || !slices.Contains(s.Removed, "sha256:"+m[2])) {
@@ -211,13 +208,6 @@ func (e *Engine) untag(ctx context.Context, s saved) error {
 		}
 	}
 	return nil
-}
-
-func order(last bool) int {
-	if last {
-		return 1
-	}
-	return 0
 }
 
 // closure lists the manifests of an image in the target: what belongs to it first, then its platforms, then the image itself. So the

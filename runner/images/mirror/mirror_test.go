@@ -182,6 +182,18 @@ func TestEarlierImagesStayAsLongAsTheyAreKept(t *testing.T) {
 	}
 }
 
+// A platform that an earlier image shares with the new one stays.
+func TestSharedPlatformStays(t *testing.T) {
+	s := newSite(t, imagetest.Whole, imagetest.Plain) // a registry that deletes a platform although an index names it
+	first := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
+	s.apply(s.plan(web, "keep: 0"))
+	second := s.source.PushFirst(t, "vendor/web:1", "vendor/web@"+first)
+	s.apply(s.plan(web, "keep: 0"))
+	if got := s.target.Pull(t, repository+"@"+second); got != second || s.target.Pull(t, repository+"@"+first) != "" {
+		t.Errorf("the target has %q", got)
+	}
+}
+
 // An older image that comes back is the newest one again, so it is not removed as an earlier one.
 func TestRollbackMakesAnEarlierImageTheNewest(t *testing.T) {
 	s := newSite(t, imagetest.Whole, imagetest.Whole)

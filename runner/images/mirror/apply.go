@@ -65,7 +65,12 @@ func (e *Engine) Apply(ctx context.Context, text []byte, begin func() error) (Ou
 		if err := begin(); err != nil {
 			return Outputs{}, err
 		}
-		if err := e.remove(ctx, s); err != nil {
+		err := e.remove(ctx, s)
+		if plugin.ReasonOf(err) == fairlead.ReasonRegistryForbidden && !s.All { // the copy is complete, and a later destroy can have another login
+			fmt.Fprintf(e.Log, "The login may not delete earlier images of %s: they stay.\n", e.address())
+			err = nil
+		}
+		if err != nil {
 			return Outputs{}, err
 		}
 	}

@@ -318,6 +318,31 @@ func TestRegistryWithoutDeletionEndsADestroy(t *testing.T) {
 	}
 }
 
+// The login of an apply need not be able to delete: earlier images then stay, and the copy counts.
+func TestApplyWithoutDeletionKeepsEarlierImages(t *testing.T) {
+	s := newSite(t, imagetest.Whole, imagetest.Whole)
+	first := s.source.Push(t, "vendor/web:1", "linux/amd64")
+	s.apply(s.plan(web, "keep: 0"))
+	s.source.Push(t, "vendor/web:1", "linux/amd64")
+	allow := s.target.Proxy.Fail(func(r *http.Request) bool { return r.Method == http.MethodDelete }, -1, proxy.Answer(http.StatusForbidden, "", ""))
+	s.apply(s.plan(web, "keep: 0"))
+	if s.target.Pull(t, repository+"@"+first) != first || !strings.Contains(s.log.String(), "may not delete earlier images") || !s.plan(web, "keep: 0").NoOp {
+		t.Errorf("the log is\n%s", &s.log)
+	}
+	p, err := s.engine().PlanDestroy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.try(t.Context(), p); plugin.ReasonOf(err) != fairlead.ReasonRegistryForbidden {
+		t.Errorf("a destroy that may not delete: %v", err)
+	}
+	allow()
+	s.destroy()
+	if tags := s.target.Tags(t, repository); len(tags) > 0 {
+		t.Errorf("the destroy left %v", tags)
+	}
+}
+
 // Only a signature by one of the component's keys makes an image deployable. The change set names the key and the form.
 func TestImageIsCopiedOnlyWithItsSignature(t *testing.T) {
 	signer, stranger := imagetest.NewSigner(t), imagetest.NewSigner(t)

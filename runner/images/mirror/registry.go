@@ -31,8 +31,8 @@ import (
 
 // Target is the repository in which a component keeps its image. No other component uses it.
 type Target struct {
-	URL        string // of the registry, such as https://registry.example.com
-	Repository string
+	URL        string `json:"url"` // of the registry, such as https://registry.example.com
+	Repository string `json:"repository"`
 }
 
 // Host returns the registry's name in references.

@@ -80,6 +80,8 @@ type Options struct {
 	// LogBurst and LogPerHour are the budget of log bytes of each runner, in MiB; 0: the defaults of joblog.BudgetOf.
 	LogBurst, LogPerHour int
 	Quotas               fairlead.Quotas // of each org
+	// MaxImages limits the images of installs of each org, in bytes; 0: 50 GiB.
+	MaxImages int64
 }
 
 // sweepEvery is the interval of the sweep, which finds lost wake-ups and expired

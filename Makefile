@@ -35,7 +35,7 @@ demo: build bin/tofu-tool ## Start a control plane and deploy examples/shop: the
 dev: build bin/tofu-tool ## Run a control plane and a runner on this machine, until Ctrl-C
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
-build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters bin/plugins/kubernetes ## Build the binaries bin/fairlead and bin/fairlead-runner, the runner with every executor, and the plugins
+build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters bin/plugins/kubernetes bin/plugins/images ## Build the binaries bin/fairlead and bin/fairlead-runner, the runner with every executor, and the plugins
 
 functions: ## Build the functions for Lambda into bin/functions, and print their sizes
 	@$(GO) run ./tools/functions -out bin/functions
@@ -53,6 +53,10 @@ bin/fairlead-runner-clusters: FORCE
 # the clients of Kubernetes and Helm in its memory.
 bin/plugins/kubernetes: FORCE
 	@$(BUILD) -o $@ ./runner/kubernetes
+# The plugin of images is a program of its own for the same reason: the clients of registries
+# and of Sigstore have 20 MB.
+bin/plugins/images: FORCE
+	@$(BUILD) -o $@ ./runner/images
 bin/tofu-tool: FORCE
 	@$(GO) build -C tools/tofu -o $(CURDIR)/$@ .
 bin/gotestsum: FORCE

@@ -46,6 +46,7 @@ type JobSpec struct {
 	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // for an apply or destroy: the variables of its plan, so that the step can mask the sensitive ones
 	Options     map[string]SpecVar    `json:"options,omitempty"`  // settings of the component's type; never sensitive
 	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
+	Registry    *RegistryRef          `json:"registry,omitempty"` // where the component keeps images; only of types that need it
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
 	Build       *Build                `json:"build,omitempty"`    // what a build makes
 	Push        string                `json:"push,omitempty"`     // for a build: the repository to which it pushes
@@ -191,6 +192,16 @@ type StateStore struct {
 
 	Namespace string `json:"namespace,omitempty"` // kubernetes; of the cluster in which the job runs
 	Folder    string `json:"folder,omitempty"`    // local; absolute, else below the runner's data folder
+}
+
+// RegistryRef locates the repository of a component in the registry of its install. It contains no credentials.
+type RegistryRef struct {
+	Kind       string `json:"kind"`               // oci, ecr, control-plane
+	URL        string `json:"url,omitempty"`      // such as https://registry.example.com; control-plane: "", the step knows it
+	Repository string `json:"repository"`         // of this component only
+	Variable   string `json:"variable,omitempty"` // oci: name of the environment variable with the login; "": none
+	CA         string `json:"-"`                  // name of the environment variable with the server's certificates in PEM; only a step sets it
+	Region     string `json:"region,omitempty"`   // ecr
 }
 
 // MovedState is a component's state to copy from one storage to another. The destination may already have all or a

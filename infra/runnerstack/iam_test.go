@@ -62,6 +62,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 	under := map[string]any{"iam:PermissionsBoundary": boundaryARN}
 	mine := map[string]any{"aws:ResourceTag/fairlead_install": install}
 	mode := "arn:aws:ssm:eu-central-1:111122223333:parameter/fairlead/" + install + "/mode"
+	repository := "arn:aws:ecr:eu-central-1:111122223333:repository/fairlead/" + install + "/web"
+	made := map[string]any{"aws:ResourceTag/fairlead_install": install, "aws:RequestTag/fairlead_install": install}
 	earlier := map[string]any{"iam:PermissionsBoundary": strings.TrimSuffix(boundaryARN, "0") + "of-a-deleted-stack"}
 	ofECS := func(resource string) string { return "arn:aws:ecs:eu-central-1:111122223333:" + resource }
 	cluster := "fairlead-" + install
@@ -113,6 +115,17 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"DeployRole", "s3:PutObject", bucket + "/state/web.tfstate", nil, true, "a deployment writes the state"},
 		{"DeployRole", "ecs:UpdateService", "arn:aws:ecs:eu-central-1:111122223333:service/app/web", mine, true, "a deployment updates the app"},
 		{"DeployRole", "ecr:PutImage", s.ARN("Images"), mine, true, "an image is copied"},
+		{"DeployRole", "ecr:CreateRepository", repository, made, true, "an apply makes the repository of a component"},
+		{"DeployRole", "ecr:TagResource", repository, made, true, "the repository gets the install's tag"},
+		{"DeployRole", "ecr:PutImage", repository, mine, true, "an image of a component is copied"},
+		{"DeployRole", "ecr:BatchDeleteImage", repository, mine, true, "an earlier image is removed"},
+		{"DeprovisionRole", "ecr:BatchDeleteImage", repository, mine, true, "removing the app removes its images"},
+		{"DeprovisionRole", "ecr:ListImages", repository, mine, true, "removing the app finds its images"},
+		{"ReadOnlyRole", "ecr:ListImages", repository, nil, true, "a plan finds what was copied"},
+		{"ReadOnlyRole", "ecr:BatchGetImage", repository, nil, true, "a plan compares an image"},
+		{"ReadOnlyRole", "ecr:PutImage", repository, mine, false, "a plan copies an image"},
+		{"ReadOnlyRole", "ecr:BatchDeleteImage", repository, mine, false, "a plan removes an image"},
+		{"ReadOnlyRole", "ecr:CreateRepository", repository, mine, false, "a plan makes a repository"},
 		{"DeployRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", mine, false, "a deployment removes a database"},
 		{"DeployRole", "dynamodb:DeleteTable", "arn:aws:dynamodb:eu-central-1:111122223333:table/orders", mine, false, "a deployment removes a table"},
 		{"DeployRole", "s3:DeleteBucket", "arn:aws:s3:::app-data", nil, false, "a deployment removes a bucket"},

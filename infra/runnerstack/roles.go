@@ -259,11 +259,15 @@ func (b *builder) statements(operation string) []policy.Statement {
 		{Sid: "ShapeAppRoles", Actions: append(append([]string{}, shapeRoles...), dropRoles...), Resources: b.appIAM()},
 		{Sid: "ServiceLinkedRoles", Actions: []string{"iam:CreateServiceLinkedRole"}, Resources: []string{b.iamARN("role/aws-service-role/*")}},
 	}
-	push := []policy.Statement{
-		{Sid: "CopyImages", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:InitiateLayerUpload",
-			"ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, Resources: []string{*b.images.AttrArn(), *b.artifacts.AttrArn()}},
+	// Each component with an image has a repository of its own below the install's path, which its apply makes.
+	own := []string{"arn:" + b.partition + ":ecr:*:" + b.account + ":repository" + b.ownPath() + "*"}
+	look := []policy.Statement{
+		{Sid: "ReadImages", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:ListImages"}, Resources: own},
 		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}},
 	}
+	remove := policy.Statement{Sid: "RemoveImages", Actions: []string{"ecr:BatchDeleteImage"}, Resources: own}
+	push := append(slices.Clone(look), remove, policy.Statement{Sid: "CopyImages",
+		Actions: []string{"ecr:CreateRepository", "ecr:TagResource", "ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, Resources: own})
 	switch operation {
 	case provision:
 		list = append(append(list, write, app), roles...)
@@ -273,7 +277,8 @@ func (b *builder) statements(operation string) []policy.Statement {
 	case deprovision:
 		list = append(list, write, app,
 			policy.Statement{Sid: "TrimUnderABoundary", Actions: trimRoles, Resources: b.appIAM(), Conditions: b.underAnyBoundary()},
-			policy.Statement{Sid: "DropAppRoles", Actions: dropRoles, Resources: b.appIAM()})
+			policy.Statement{Sid: "DropAppRoles", Actions: dropRoles, Resources: b.appIAM()}, remove)
+		list = append(list, look...)
 	case readOnly:
 		list = append(list,
 			policy.Statement{Sid: "SavePlans", Actions: []string{"s3:PutObject"}, Resources: []string{plans}},
@@ -282,6 +287,7 @@ func (b *builder) statements(operation string) []policy.Statement {
 			policy.Statement{Sid: "DataIsNotRead", Deny: true, Actions: reads, NotResources: b.unlessPlansReadData(b.publicParameters())},
 			policy.Statement{Sid: "ObjectsAreNotRead", Deny: true, Actions: []string{"s3:GetObject*"}, NotResources: b.unlessPlansReadData(states, plans, archives)},
 			policy.Statement{Sid: "NothingElseIsDecrypted", Deny: true, Actions: []string{"kms:Decrypt"}, NotResources: b.unlessPlansReadData(key)})
+		list = append(list, look...)
 	}
 	// A session that started earlier lives for up to an hour after the trust policy
 	// changes. While the runner is disabled, the session may only save its state: an

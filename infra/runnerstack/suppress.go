@@ -26,6 +26,9 @@ var reasons = map[string]string{
 	"ServiceLinkedRoles":   "roles that AWS defines, and that a service makes for itself",
 	"ReadData":             "whether plans read data is the customer's choice, a parameter; by default these are AWS's public parameters alone",
 	"OpenData":             "whether plans read data is the customer's choice, a parameter; by default this is the states' key alone",
+	"ReadImages":           "repositories of the install alone, below its path",
+	"RemoveImages":         "repositories of the install alone, below its path",
+	"CopyImages":           "repositories of the install alone, below its path; a component names each",
 	"RegistryLogin":        "the action knows no resource; it opens what the other statements allow",
 	"PullImage":            "ECS pulls with this role, and only the image that the task names by digest; the vendor's account is not known to the template",
 	"StartSteps":           "every revision of the step's own task definition, in the runner's cluster only: an update of the stack makes a new one",
@@ -63,9 +66,14 @@ var argued = map[string]map[string]string{
 	"ServiceLinkedRoles": {"iam:CreateServiceLinkedRole": "the first load balancer, cache or cluster of an account needs the role of its service"},
 	"ReadData":           {"dynamodb:GetItem": "a plan reads an item that Terraform manages", "s3:GetObject*": "a plan reads an object, its tags and its checksum", "secretsmanager:GetSecretValue": "a plan reads a secret that Terraform manages", "ssm:GetParameter*": "a plan reads a parameter, or the public id of a machine image"},
 	"OpenData":           {"kms:Decrypt": "the data that a plan reads can be encrypted"},
-	"RegistryLogin":      {"ecr:GetAuthorizationToken": "the login to a registry has no resource"},
-	"States":             {"s3:*": "what a role's own policy allows on the state bucket", "kms:*": "what a role's own policy allows on the states' key", "ecr:*": "what a role's own policy allows on the install's repositories"},
-	"AppRoles":           {"iam:*": "what a role's own policy allows on the app's roles: the Deny statements name what none may do"},
+	"ReadImages": {"ecr:BatchCheckLayerAvailability": "a layer that is there is not copied again", "ecr:BatchGetImage": "a plan compares what is there with the source",
+		"ecr:GetDownloadUrlForLayer": "a copied image is verified", "ecr:ListImages": "the tags are the list of what was copied"},
+	"RemoveImages": {"ecr:BatchDeleteImage": "an apply removes earlier images, and a destroy all"},
+	"CopyImages": {"ecr:CreateRepository": "a component has a repository of its own", "ecr:TagResource": "the repository gets the install's tag", "ecr:InitiateLayerUpload": "a layer is copied",
+		"ecr:UploadLayerPart": "a layer is copied", "ecr:CompleteLayerUpload": "a layer is copied", "ecr:PutImage": "a manifest is copied"},
+	"RegistryLogin": {"ecr:GetAuthorizationToken": "the login to a registry has no resource"},
+	"States":        {"s3:*": "what a role's own policy allows on the state bucket", "kms:*": "what a role's own policy allows on the states' key", "ecr:*": "what a role's own policy allows on the install's repositories"},
+	"AppRoles":      {"iam:*": "what a role's own policy allows on the app's roles: the Deny statements name what none may do"},
 }
 
 // checkArgued reports an action of a statement with a wildcard that has no argument.

@@ -182,6 +182,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeStateOutOfReach, http.StatusConflict, "No runner reaches both the old and the new place of the state.", "Move the state to `http` or a bucket first, and then to the new place."},
 		{fairlead.CodeStateStorageChanged, http.StatusConflict, "The install's state is not in the runner's current state storage.", "{install.migrate-state} moves the state. Or restore the runner's old state storage."},
 		{fairlead.CodeStateStorageChanges, http.StatusConflict, "The other runner keeps the install's state in another place.", "{install.move} moves the state, {install.lose-state} abandons it."},
+		{fairlead.CodeRegistryMissing, http.StatusConflict, "A component of the app keeps images in the registry of its install, and the runner has none.", "Set `registry` in the runner's configuration: {runner.configure}."},
 		{fairlead.CodeDeliveryNotFound, http.StatusNotFound, "There is no such delivery, or it is older than 30 days.", "{webhook.deliveries} lists those that exist."},
 		{fairlead.CodeInvalidWebhookEvent, http.StatusUnprocessableEntity, "The pattern selects no events.", "Use a type such as `fairlead.job.failed`, `fairlead.job.*` or `*`."},
 		{fairlead.CodeInvalidWebhookURL, http.StatusUnprocessableEntity, "The control plane cannot send to the URL.", "Use https and a host on the internet, without a user and without a fragment."},

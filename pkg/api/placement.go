@@ -11,7 +11,7 @@ import (
 )
 
 // placing holds the problems of requests that choose a runner for an install.
-var placing = codes{fairlead.CodeRunnerNotFound, fairlead.CodeNoRunner, fairlead.CodeRunnerUnavailable, fairlead.CodeBrokenRule, fairlead.CodeNamedRunnerGone, fairlead.CodeBoundRunnerGone, fairlead.CodeStateStorageChanged}
+var placing = codes{fairlead.CodeRunnerNotFound, fairlead.CodeNoRunner, fairlead.CodeRunnerUnavailable, fairlead.CodeBrokenRule, fairlead.CodeNamedRunnerGone, fairlead.CodeBoundRunnerGone, fairlead.CodeStateStorageChanged, fairlead.CodeRegistryMissing}
 
 func (s *server) placementRoutes(c *control.Control) {
 	register(s, op{Route: wire.ExplainPlacement, auth: apiToken, tag: "Installs", summary: "Explain which runner serves an install",

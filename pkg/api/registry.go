@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// RegistryGuard returns a handler that authorizes requests to an artifact registry:
-// people with an API token push and pull the artifacts of their org, and a step with
-// a lease token pulls the artifact of its job.
+// RegistryGuard returns a handler that authorizes requests to a registry of artifacts and of images:
+// people with an API token push and pull the artifacts of their org and pull its images, a step with
+// a lease token pulls the artifact of its job, and the tool of a job keeps the images of its component.
 // The token is a bearer token, or the password of basic authentication, because
 // registry clients support basic authentication.
 func RegistryGuard(o Options, registry http.Handler) http.Handler {
@@ -46,8 +46,11 @@ func (s *server) mayUse(r *http.Request, token string) error {
 	if strings.HasPrefix(token, string(identity.Lease)+"_") {
 		return s.mayPull(r.Context(), r, token)
 	}
+	if strings.HasPrefix(token, string(identity.State)+"_") {
+		return s.mayKeepImages(r, token)
+	}
 	by, err := s.user(r.Context(), token)
-	if err != nil || asksForRegistry(r) {
+	if err != nil || asksForRegistry(r) || reads(r) && isBelow(r, control.ImageRepositories(by.Org)) {
 		return err
 	}
 	if isBelow(r, control.Repositories(by.Org)) {
@@ -71,8 +74,6 @@ func isBelow(r *http.Request, repositories string) bool {
 	return strings.HasPrefix(r.URL.Path, "/v2/"+repositories) && path.Clean(r.URL.Path) == strings.TrimSuffix(r.URL.Path, "/")
 }
 
-func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
-
 // mayPull returns an error if a step may not make this request to the registry. A
 // step may check that the registry answers, and read the repository of its job. The step
 // of a build may also write to it.
@@ -90,4 +91,24 @@ func (s *server) mayPull(ctx context.Context, r *http.Request, token string) err
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,
 		Message: "job " + string(h.Job) + " may pull the source of its own component and nothing else"}
+}
+
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// mayKeepImages returns an error if the tool of a job may not make this request to the registry. A tool may read the images
+// of its component. If its job applies or destroys, it may change them.
+func (s *server) mayKeepImages(r *http.Request, token string) error {
+	h, err := s.Control.AuthenticateJob(token, "", identity.State)
+	if err != nil {
+		return err
+	}
+	repository, changes, err := s.Control.ImageRepository(r.Context(), h)
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
+		return err
+	}
+	if err == nil && repository != "" && (reads(r) || changes) && (asksForRegistry(r) || isBelow(r, repository+"/")) {
+		return nil
+	}
+	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,
+		Message: "job " + string(h.Job) + " may use the images of its own component and nothing else, and only an apply or a destroy may change them"}
 }

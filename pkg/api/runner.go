@@ -353,7 +353,7 @@ func (s *server) startRoute(c *control.Control) {
 		Body   wire.StartRequest
 	}
 	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
-		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeLaunchTokenUsed, fairlead.CodeStepRoleUnproven, fairlead.CodeAWSIdentityUnavailable, fairlead.CodeJobState, fairlead.CodeJobAltered, fairlead.CodeStateStorageChanged})},
+		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeLaunchTokenUsed, fairlead.CodeStepRoleUnproven, fairlead.CodeAWSIdentityUnavailable, fairlead.CodeJobState, fairlead.CodeJobAltered, fairlead.CodeStateStorageChanged, fairlead.CodeRegistryMissing})},
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
 			if err := c.ProveRole(ctx, callerOf(ctx).launch.Binding, wire.StartStatement(string(h.Job), in.Body.StepID), readAWSProof(in.Body.AWSIAM, s.audience(in.requestHost))); err != nil {

@@ -25,6 +25,9 @@ const (
 	Helm     = "helm"
 )
 
+// Image is the type of the program runner/images.
+const Image = "image"
+
 // Type is one row of the table.
 type Type struct {
 	Name string // in app.yaml; the runner's plugin has the same name
@@ -52,6 +55,9 @@ type Type struct {
 	// Program is the name of the program beside the runner's that is the type's plugin. Many
 	// types can have the same program. "": the program is in the source, or there is none.
 	Program string
+
+	// NeedsRegistry reports whether the objects of a component are in the registry of its install. The runner must have one.
+	NeedsRegistry bool
 
 	// Options are the settings that app.yaml can have for a component of the type.
 	Options []Option
@@ -206,6 +212,16 @@ var types = []Type{
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
+	},
+	{
+		Name: Image, Doc: "image is a folder with the file image.yaml, which names an image that is copied to the install's registry.",
+		File:          "image.yaml",
+		Protocol:      true,
+		Program:       "images",
+		NeedsRegistry: true,
+		Operations:    []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		LostLog:       "It has a line for each layer that was copied.",
+		MissingTool:   missingPlugins,
 	},
 }
 

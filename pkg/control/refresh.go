@@ -74,6 +74,9 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 			return nil
 		}
 		r := from.Records[res.Runner]
+		if err := c.needRegistry(tx, inst.V, r.V); err != nil {
+			return withAnswer(err, out)
+		}
 		if res.Move {
 			if _, err := moveStates(tx, &inst, id, r, *res.Write); err != nil {
 				return withAnswer(err, out)
@@ -111,4 +114,13 @@ func withAnswer(err error, out Refreshed) error {
 	copied.Details["runner"] = out.Runner
 	copied.Details["changed"] = strconv.FormatBool(out.Changed)
 	return &copied
+}
+
+// needRegistry refuses a runner without a registry for the newest version of the install's app.
+func (c *Control) needRegistry(tx *kernel.Tx, in store.Install, r store.Runner) error {
+	app, err := catalog.ReadApp(tx, in.Org, in.App)
+	if err != nil {
+		return err
+	}
+	return catalog.NeedRegistryOf(r, in, app.Newest.Spec)
 }

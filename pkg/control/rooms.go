@@ -164,6 +164,10 @@ func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repo
 // control plane's own registry, is in a repository to which only builds push.
 func InBuilt(path string) bool { return catalog.InBuilt(path) }
 
+// ImageRepositories returns the begin of the names of the org's repositories for images of installs, in the control plane's
+// own registry.
+func ImageRepositories(org fairlead.OrgID) string { return catalog.ImageRepositories(org) }
+
 // StatePath returns the path under which the runner API serves the Terraform state of a
 // component.
 func StatePath(install, component string) string { return state.StatePath(install, component) }

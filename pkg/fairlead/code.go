@@ -125,6 +125,7 @@ const (
 	CodeRuleExists             Code = "rule-exists"
 	CodeRuleNotFound           Code = "rule-not-found"
 	CodeRunnerExists           Code = "runner-exists"
+	CodeRegistryMissing        Code = "registry-missing"
 	CodeRunnerInUse            Code = "runner-in-use"
 	CodeRunnerKindRefused      Code = "runner-kind-refused"
 	CodeRunnerNotFound         Code = "runner-not-found"

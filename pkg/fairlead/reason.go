@@ -17,12 +17,13 @@ const (
 	ReasonStepDied     Reason = "step-died"         // the step died of an unknown cause; see Cause
 	ReasonLeaseExpired Reason = "lease-expired"     // the step did not renew its lease
 
-	ReasonNeedsOutputs   Reason = "needs-outputs"         // the component needs outputs of components that are not deployed yet
-	ReasonNeedsFailed    Reason = "needs-failed"          // the component needs a component that failed
-	ReasonVarsTooLarge   Reason = "variables-too-large"   // the variables exceed the size of a job
-	ReasonVersionAltered Reason = "version-altered"       // the record of the version differs from the published version
-	ReasonJobAltered     Reason = "job-altered"           // the record of the job differs from the job as created
-	ReasonStorageChanged Reason = "state-storage-changed" // the runner keeps states in another storage than the install's state is in
+	ReasonNeedsOutputs    Reason = "needs-outputs"         // the component needs outputs of components that are not deployed yet
+	ReasonNeedsFailed     Reason = "needs-failed"          // the component needs a component that failed
+	ReasonVarsTooLarge    Reason = "variables-too-large"   // the variables exceed the size of a job
+	ReasonVersionAltered  Reason = "version-altered"       // the record of the version differs from the published version
+	ReasonJobAltered      Reason = "job-altered"           // the record of the job differs from the job as created
+	ReasonStorageChanged  Reason = "state-storage-changed" // the runner keeps states in another storage than the install's state is in
+	ReasonRegistryMissing Reason = "registry-missing"      // the runner has no registry for the component
 )
 
 // Reasons of a step, for every plugin.
@@ -113,6 +114,21 @@ const (
 	ReasonHookTimeout       Reason = "hook-timeout"        // a hook of the chart did not complete in time
 )
 
+// Reasons of plugins that copy images between registries.
+const (
+	ReasonRegistryUnreachable Reason = "registry-unreachable" // a registry does not answer, or drops connections
+	ReasonRegistryForbidden   Reason = "registry-forbidden"   // the runner's login to a registry does not permit a request
+	ReasonRegistryLimited     Reason = "registry-limited"     // a registry limits the number of requests
+	ReasonImageMissing        Reason = "image-missing"        // a registry does not have an image, or the image lacks a platform
+	ReasonImageDamaged        Reason = "image-damaged"        // a registry returned other content than the digest names
+	ReasonSignatureInvalid    Reason = "signature-invalid"    // no signature of an image verifies with the component's keys
+)
+
+// RegistryReasons lists the reasons of plugins that copy images between registries.
+func RegistryReasons() []Reason {
+	return []Reason{ReasonRegistryUnreachable, ReasonRegistryForbidden, ReasonRegistryLimited, ReasonImageMissing, ReasonImageDamaged, ReasonSignatureInvalid}
+}
+
 // ClusterReasons lists the reasons of plugins that change a Kubernetes cluster.
 func ClusterReasons() []Reason {
 	return []Reason{
@@ -123,12 +139,13 @@ func ClusterReasons() []Reason {
 	}
 }
 
-// ReasonsAfterChange lists the reasons of ClusterReasons that a plugin can report after its first change. Their advice does not
+// ReasonsAfterChange lists the reasons of ClusterReasons and RegistryReasons that a plugin can report after its first change. Their advice does not
 // state that nothing was changed.
 func ReasonsAfterChange() []Reason {
 	return []Reason{
 		ReasonClusterUnreachable, ReasonClusterForbidden, ReasonAdmissionRefused, ReasonObjectRefused, ReasonNotReady, ReasonDeletionStuck,
 		ReasonKindUnknown, ReasonNamespaceMissing, ReasonInventoryUnusable, ReasonHelmFailed, ReasonHookFailed, ReasonHookTimeout,
+		ReasonRegistryUnreachable, ReasonRegistryForbidden, ReasonRegistryLimited, ReasonImageMissing, ReasonImageDamaged,
 	}
 }
 

@@ -81,6 +81,8 @@ type Options struct {
 	// LogBurst and LogPerHour are the budget of log bytes of each runner, in MiB; 0: the defaults of joblog.BudgetOf.
 	LogBurst, LogPerHour int
 	Quotas               fairlead.Quotas // of each org
+	// MaxImages limits the images of installs of each org, in bytes; 0: 50 GiB.
+	MaxImages int64
 }
 
 // sweepEvery is the interval of the sweep, which finds lost wake-ups and expired
@@ -313,7 +315,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, rules),
-		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
+		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, Images: true, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
 	})
 	return engine, nil
 }
@@ -336,8 +338,7 @@ func (s *Server) firstStart(ctx context.Context) error {
 		return err
 	}
 	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,
-		File: control.RunnerFile{Set: []string{"runner_configuration.type=local", fmt.Sprintf("runner_configuration.builds=%t", s.opts.Builds),
-			"state_storage_configuration.type=" + s.opts.Storage, "description=Runs jobs on this machine."}}})
+		Description: "Runs jobs on this machine.", Storage: s.opts.Storage, Registry: true, Builds: s.opts.Builds})
 }
 
 // adminToken registers the token in the admin's file. It creates a new token if there is
@@ -379,7 +380,8 @@ func (s *Server) handler(address, audience string, callers *api.Callers) (http.H
 		return nil, err
 	}
 	s.artifacts = registry
-	controlAPI, runnerAPI, guarded := api.ControlHandler(o), api.RunnerHandler(o), api.RegistryGuard(o, registry)
+	kept := s.images()
+	controlAPI, runnerAPI, guarded := api.ControlHandler(o), api.RunnerHandler(o), api.RegistryGuard(o, imagesBelow(kept, registry))
 	// A ServeMux would redirect unclean paths. The APIs answer unknown paths with a
 	// problem instead.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

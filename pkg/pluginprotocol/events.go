@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -244,7 +245,7 @@ func violationf(format string, args ...any) *Violation {
 
 // Reasons lists the reasons that a program can report.
 func Reasons() []fairlead.Reason {
-	return append(fairlead.ClusterReasons(), fairlead.ReasonCanceled, fairlead.ReasonToolFailed, fairlead.ReasonToolMissing, fairlead.ReasonInitFailed,
+	return append(slices.Concat(fairlead.ClusterReasons(), fairlead.RegistryReasons()), fairlead.ReasonCanceled, fairlead.ReasonToolFailed, fairlead.ReasonToolMissing, fairlead.ReasonInitFailed,
 		fairlead.ReasonDiskFull, fairlead.ReasonEnvInvalid, fairlead.ReasonArtifactInvalid, fairlead.ReasonPlanStale, fairlead.ReasonPlanElsewhere,
 		fairlead.ReasonStateLocked, fairlead.ReasonOutputsTooLarge,
 		fairlead.ReasonSpecMalformed, fairlead.ReasonSpecVersion, fairlead.ReasonSpecOperation, fairlead.ReasonSpecInvalid)

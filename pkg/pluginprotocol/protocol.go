@@ -68,6 +68,17 @@ type Request struct {
 	Plan         string          `json:"plan,omitempty"`          // absolute path of the saved plan: a plan writes the file, an apply and a destroy read it
 	Vars         map[string]Var  `json:"vars,omitempty"`          // the component's variables; only of plans
 	Options      json.RawMessage `json:"options,omitempty"`       // settings of the type: a JSON object; only of plans
+	Registry     *Registry       `json:"registry,omitempty"`      // of types whose objects are in the install's registry
+}
+
+// Registry is the component's repository in the registry of its install.
+type Registry struct {
+	Kind       string `json:"kind"`             // oci, ecr or control-plane
+	URL        string `json:"url"`              // such as https://registry.example.com
+	Repository string `json:"repository"`       // of this component only
+	Login      string `json:"login,omitempty"`  // name of the environment variable with USER:PASSWORD or a Docker configuration; "": none
+	CA         string `json:"ca,omitempty"`     // name of the environment variable with the certificates of the server, in PEM; "": those that the machine trusts
+	Region     string `json:"region,omitempty"` // ecr
 }
 
 // Var is the value of one variable. A sensitive value must not appear in a log, a message or a change.

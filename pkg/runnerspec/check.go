@@ -52,6 +52,9 @@ func (c *checker) checks() map[string]yamlnode.Check {
 		"gcsbucket":      {Pattern: `^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`, Wants: "the name of a bucket"},
 		"storageaccount": {Pattern: `^[a-z0-9]{3,24}$`, Wants: "3 to 24 lower-case letters and digits"},
 		"container":      {Pattern: `^[a-z0-9](-?[a-z0-9]){2,62}$`, Wants: "3 to 63 lower-case letters, digits and single hyphens"},
+		"account":        {Pattern: `^[0-9]{12}$`, Wants: "an AWS account of 12 digits"},
+		"repository":     {Pattern: `^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`, Wants: "lower-case names with single slashes between them, none at the ends", Max: 100},
+		"variable":       {Pattern: variableName, Wants: "the name of an environment variable", Func: func(f yamlnode.Field, where string) { c.variable(f.Value.Value.(string), where) }},
 		"version":        {Pattern: `^[0-9A-Za-z][0-9A-Za-z.+_-]{0,62}$`, Wants: "a version such as v1.2.3"},
 		"prefix": {Pattern: `^[A-Za-z0-9!_.'()-]+(/[A-Za-z0-9!_.'()-]+)*$`, Wants: "names with single slashes between them, none at the ends",
 			Schema: yamlnode.Schema{"not": yamlnode.Schema{"type": "string", "pattern": `(^|/)\.\.?(/|$)`}},
@@ -78,6 +81,7 @@ func (c *checker) checks() map[string]yamlnode.Check {
 		"environment": {Func: func(f yamlnode.Field, where string) { c.variable(f.Key, where) }, Schema: keys(variableName, anyCase(reserved))},
 		"secret":      {Func: c.secret},
 		"labels":      {Func: c.label, Schema: keys(labelKey, "fairlead")},
+		"registry":    c.registryURL(),
 		"podtemplate": {Func: func(f yamlnode.Field, where string) { c.podTemplate(f.Value, where) }},
 	}
 }
@@ -149,6 +153,17 @@ func (c *checker) url(schemes ...string) yamlnode.Check {
 			c.Report(where, "secret-in-plain", where+" holds a user or a password, but its value is shown", hint)
 		case !proxy && (u.RawQuery != "" || u.Fragment != ""):
 			c.Report(where, "invalid-value", where+" must have no query and no fragment", "")
+		}
+	}}
+}
+
+// registryURL returns the check of the URL of a registry.
+func (c *checker) registryURL() yamlnode.Check {
+	of := c.url("https", "http")
+	return yamlnode.Check{Schema: yamlnode.Schema{"pattern": `^[hH][tT][tT][pP][sS]?://[^/?#@]+/?$`}, Func: func(f yamlnode.Field, where string) {
+		of.Func(f, where)
+		if u, err := url.Parse(f.Value.Value.(string)); err == nil && u.User == nil && strings.Trim(u.Path, "/") != "" && !c.Bad(where) {
+			c.Report(where, "invalid-value", where+" must have no path", "Put the path into prefix.")
 		}
 	}}
 }

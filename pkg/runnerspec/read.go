@@ -31,6 +31,7 @@ func (c *checker) rules() yamlnode.Rules {
 		Unions: map[reflect.Type]yamlnode.Union{
 			reflect.TypeFor[Configuration](): {Noun: "runner", Names: strs(Kinds()), Aliases: kindAliases(), New: func(name string) any { return newConfiguration(Kind(name)) }},
 			reflect.TypeFor[Storage]():       {Noun: "state storage", Names: strs(StorageKinds()), New: func(name string) any { return newStorage(StorageKind(name)) }},
+			reflect.TypeFor[ImageRegistry](): {Noun: "registry", Names: strs(RegistryKinds()), New: func(name string) any { return newRegistry(RegistryKind(name)) }},
 		},
 		Hint: func(_ string, f yamlnode.Field, _ yamlnode.Node) string {
 			if f.Key == "identity" { // configurations of other products have this field

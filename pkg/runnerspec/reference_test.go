@@ -89,6 +89,10 @@ func reference(t *testing.T) string {
 		fmt.Fprintf(&b, "\n### State storage `%s`\n", k)
 		table("state_storage_configuration.", runnerspectest.StorageFields(t, k))
 	}
+	for _, k := range runnerspec.RegistryKinds() {
+		fmt.Fprintf(&b, "\n### Registry `%s`\n", k)
+		table("registry.", runnerspectest.RegistryFields(t, k))
+	}
 	b.WriteString("\n### Runner kinds and state storages\n\n```\n" + runnerspec.Matrix() + "```\n")
 	return b.String()
 }

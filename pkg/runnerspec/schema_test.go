@@ -66,7 +66,7 @@ func TestSchemaRefusesBadFiles(t *testing.T) {
 		"a timeout of zero": amount, "an invalid image": "an image reference has its own notation",
 		"a stop grace beyond Fargate's": kinds, "3 CPUs on Fargate": kinds, "1 CPU with 1Gi on Fargate": more, "a disk of 10Gi on Fargate": kinds,
 		"a task definition and its role": more, "no execution role": more, "no subnet": more, "a certificate without key": more, "a cluster without credentials": more,
-		"a cluster without namespace": more, "more than the limit": more, "a variable twice": more, "a secret in plain": kinds,
+		"a cluster without namespace": more, "more than the limit": more, "a reserved variable as login": "the rule is on a part of a text", "a variable twice": more, "a secret in plain": kinds,
 	}
 	schema := compiledSchema(t)
 	for name, c := range badRunners() {

@@ -49,6 +49,7 @@ type Spec struct {
 	Install     string        `json:"install,omitempty" check:"name" doc:"Name of the only install that the runner serves. Cannot be combined with group."`
 	Runner      Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"Where jobs run, by type."`
 	Storage     Storage       `json:"state_storage_configuration" must:"true" alias:"state_storage state storage" doc:"Where the states of installs are stored, by type."`
+	Registry    ImageRegistry `json:"registry,omitempty" alias:"image_registry registry_configuration" doc:"Where the images of installs are stored, by type. If absent: apps with components of type image cannot be deployed there."`
 }
 
 // JobEndpoint returns the URL at which jobs reach the control plane; "" means the agent's own URL.
@@ -114,7 +115,7 @@ func Read(filename string, root yamlnode.Node, settings ...string) Result {
 
 // Update applies a patch and returns the resulting configuration. Maps are merged at every depth. All other values,
 // also lists, are replaced. A null removes a field. A secret given as Masked keeps its value. If the patch has another
-// type of state storage, all fields of the old storage are removed. The identifier and the type of the runner cannot be
+// type of state storage or of registry, all fields of the old one are removed. The identifier and the type of the runner cannot be
 // changed. Update does not change current. Settings are as for Parse.
 func Update(current *Spec, filename string, src []byte, settings ...string) Result {
 	c := newChecker(filename)
@@ -130,6 +131,11 @@ func Update(current *Spec, filename string, src []byte, settings ...string) Resu
 	if s, ok := patch.Child("state_storage_configuration"); ok {
 		if t, ok := s.Child("type"); ok && t.Value != string(current.Storage.Kind()) {
 			base = without(base, "state_storage_configuration")
+		}
+	}
+	if r, ok := patch.Child("registry"); ok {
+		if t, ok := r.Child("type"); ok && current.Registry != nil && t.Value != string(current.Registry.Kind()) {
+			base = without(base, "registry")
 		}
 	}
 	if len(c.Problems) > 0 {

@@ -436,6 +436,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	}
 	spec.Grace = events.Seconds(grace / time.Second)
 	spec.Env = environment(spec, a.in.URL)
+	a.ownRegistry(&spec, env)
 	done := make(chan outcome, 1)
 	go func() {
 		var o outcome

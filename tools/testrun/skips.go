@@ -44,6 +44,11 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"runner/kubernetes", "TestPlugins/" + kind + "/a_secret_is_in_no_command_line"},
 			testName{"runner/kubernetes", "TestPlugins/" + kind + "/outputs_keep_their_types"})
 	}
+	add("the suite's jobs are plans, which are quick; the package of the engine tests cancellations",
+		testName{"runner/images", "TestPlugin/a_slow_job_stops_within_its_grace_and_keeps_nothing"},
+		testName{"runner/images", "TestPlugin/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
+		testName{"runner/images", "TestPlugin/a_killed_tool_is_a_typed_failure"},
+		testName{"runner/images", "TestPlugin/a_secret_is_in_no_command_line"})
 	add("root may read and write every file; other tests cover root",
 		testName{"pkg/artifact", "TestPackReportsAnUnreadableFile"},
 		testName{"pkg/sqlitedb", "TestFolderWithoutPermissionIsReported"})

@@ -123,7 +123,14 @@ func (o options) runner(ctx context.Context) (image.Spec, string, error) {
 	if err := image.BuildKubernetes(ctx, o.arch, o.version, plugin); err != nil {
 		return none, "", err
 	}
-	programs := image.Programs{Runner: runner, Tofu: o.tofu, Kubernetes: plugin}
+	images, err := filepath.Abs(filepath.Join(o.out, "plugin-images-"+o.arch))
+	if err != nil {
+		return none, "", err
+	}
+	if err := image.BuildImages(ctx, o.arch, o.version, images); err != nil {
+		return none, "", err
+	}
+	programs := image.Programs{Runner: runner, Tofu: o.tofu, Kubernetes: plugin, Images: images}
 	for _, program := range programs.All() {
 		if err := image.Check(program, o.arch); err != nil {
 			return none, "", err

@@ -124,7 +124,7 @@ func failedCases() []Case {
 		fairlead.ReasonWorkspaceHeld, fairlead.ReasonSecretUnavailable, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing,
 		fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonVersionAltered,
 		fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, fairlead.ReasonObjectOwned,
-		fairlead.ReasonManifestInvalid, "unknown-reason",
+		fairlead.ReasonManifestInvalid, fairlead.ReasonRegistryMissing, fairlead.ReasonSignatureInvalid, "unknown-reason",
 	}
 	for _, reason := range append(reasons, fairlead.ReasonsAfterChange()...) {
 		all = append(all, Case{"failed: " + string(reason), dep(apply, []job.Job{aJob("job_a", job.OpApply, failed(reason, "access denied."))})})

@@ -27,6 +27,7 @@ type Spec struct {
 	Vars           map[string]json.RawMessage `json:"vars,omitempty"`            // variables
 	Secrets        map[string]json.RawMessage `json:"secrets,omitempty"`         // sensitive variables
 	Options        json.RawMessage            `json:"options,omitempty"`         // settings of the type, a JSON object
+	Registry       *pluginprotocol.Registry   `json:"registry,omitempty"`        // of types that need one; the name of the component is appended to the repository
 	PassEnv        []string                   `json:"pass_env,omitempty"`        // names of further environment variables that the program gets
 	GraceSeconds   int64                      `json:"grace_seconds,omitempty"`   // time between cancel and kill; 0: 30
 	TimeoutSeconds int64                      `json:"timeout_seconds,omitempty"` // longest run of one operation; 0: 300
@@ -147,6 +148,11 @@ func (s *suite) request(op pluginprotocol.Operation, component, workspace string
 	q := pluginprotocol.Request{Protocol: pluginprotocol.Version, Type: s.spec.Type, Operation: op, Job: fmt.Sprintf("job_%d", s.jobs), Epoch: 1,
 		Install: "ins_conformance", InstallName: "conformance", Component: component, GraceSeconds: int64(s.spec.grace() / time.Second),
 		Workspace: workspace, Plan: filepath.Join(workspace, "plan")}
+	if s.spec.Registry != nil {
+		at := *s.spec.Registry
+		at.Repository += "/" + component
+		q.Registry = &at
+	}
 	if op.Plans() {
 		q.Source, q.Options, q.Vars = filepath.Join(workspace, "src"), s.spec.Options, map[string]pluginprotocol.Var{}
 		for name, v := range s.spec.Vars {

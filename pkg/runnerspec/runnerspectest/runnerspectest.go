@@ -41,6 +41,16 @@ func StorageFields(t testing.TB, k runnerspec.StorageKind) []Field {
 	return Describe(reflect.TypeOf(s).Elem(), "state_storage_configuration")
 }
 
+// RegistryFields returns the fields of a kind's registry.
+func RegistryFields(t testing.TB, k runnerspec.RegistryKind) []Field {
+	t.Helper()
+	r, err := runnerspec.DecodeRegistry(fmt.Appendf(nil, `{"type":%q}`, k))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Describe(reflect.TypeOf(r).Elem(), "registry")
+}
+
 // Describe returns the fields of a struct at the path where, each followed by the fields of the structs in it.
 func Describe(t reflect.Type, where string) []Field {
 	var fields []Field

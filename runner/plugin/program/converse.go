@@ -73,6 +73,9 @@ func (r *run) request(source string) pluginprotocol.Request {
 	q := pluginprotocol.Request{Protocol: pluginprotocol.Version, Type: r.spec.Plugin, Operation: r.op, Job: string(r.spec.Job), Epoch: r.spec.Epoch,
 		Install: string(r.spec.Install), InstallName: r.spec.InstallName, Component: r.spec.Component, GraceSeconds: int64(r.spec.Grace),
 		Workspace: r.env.Workspace, Plan: r.path(planFile)}
+	if at := r.spec.Registry; at != nil {
+		q.Registry = &pluginprotocol.Registry{Kind: at.Kind, URL: at.URL, Repository: at.Repository, Login: at.Variable, CA: at.CA, Region: at.Region}
+	}
 	if r.op.Plans() {
 		q.Source, q.Vars = source, make(map[string]pluginprotocol.Var, len(r.spec.Vars))
 		for name, v := range r.spec.Vars {

@@ -231,8 +231,12 @@ func (c *cli) readyStack(ctx context.Context, cl *client.Client, stack wire.PutS
 		return nil
 	}
 	in.Runner = in.Name
-	_, err = cl.CreateRunner(ctx, wire.CreateRunnerRequest{Name: in.Runner, Description: "In the stack of install " + in.Name + ".",
-		Storage: "http"}) // the disk of an ECS task is deleted with the task
+	set := []string{"runner_configuration.type=local", "description=In the stack of install " + in.Name + ".",
+		"state_storage_configuration.type=http"} // the disk of an ECS task is deleted with the task
+	if stack.Region != "" { // the roles of the stack keep images below this prefix
+		set = append(set, "registry.type=ecr", `registry.account="`+stack.Account+`"`, "registry.region="+stack.Region, "registry.prefix=fairlead")
+	}
+	_, err = cl.CreateRunner(ctx, wire.CreateRunnerRequest{Name: in.Runner, RunnerConfigurationInput: wire.RunnerConfigurationInput{Set: set}})
 	if client.HasCode(err, fairlead.CodeRunnerExists) {
 		return nil
 	}

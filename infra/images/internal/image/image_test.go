@@ -42,11 +42,11 @@ func must[T any](v T, err error) func(t *testing.T) T {
 func programs(t *testing.T, arch string) image.Programs {
 	t.Helper()
 	dir := t.TempDir()
-	p := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes")}
+	p := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes"), Images: filepath.Join(dir, "images")}
 	if err := image.BuildRunner(t.Context(), arch, "v1.2.3", p.Runner); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{p.Tofu, p.Kubernetes} {
+	for _, file := range []string{p.Tofu, p.Kubernetes, p.Images} {
 		if err := os.WriteFile(file, []byte(filepath.Base(file)+" for "+arch), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestRunnerImage(t *testing.T) {
 			t.Errorf("%s is not a volume: root would own what ECS mounts there", v)
 		}
 	}
-	if n := len(must(pulled.Layers())(t)); n != 4 {
+	if n := len(must(pulled.Layers())(t)); n != 5 {
 		t.Errorf("the image has %d layers", n)
 	}
 
@@ -106,6 +106,7 @@ func TestRunnerImage(t *testing.T) {
 		"usr/local/bin/fairlead-runner":     {0o711, 0}, // TestToolFindsOnlyItsOwnCredentials: other jobs' tools cannot read a step that starts
 		"usr/local/bin/tofu":                {0o755, 0},
 		"usr/local/bin/plugins/kubernetes":  {0o755, 0},
+		"usr/local/bin/plugins/images":      {0o755, 0},
 		"etc/ssl/certs/ca-certificates.crt": {0o644, 0},
 		"etc/passwd":                        {0o644, 0},
 		"var/lib/fairlead-runner/":          {0o700, image.UID},
@@ -211,11 +212,11 @@ func extract(t *testing.T, img v1.Image) (root string) {
 // The programs run in the image: as the image's user, with only the image's files.
 func TestRunnerRunsInTheImage(t *testing.T) {
 	p := programs(t, runtime.GOARCH)
-	p.Kubernetes = filepath.Join(t.TempDir(), "kubernetes")
-	if err := image.BuildKubernetes(t.Context(), runtime.GOARCH, "v1.2.3", p.Kubernetes); err != nil {
+	p.Kubernetes, p.Images = filepath.Join(t.TempDir(), "kubernetes"), filepath.Join(t.TempDir(), "images")
+	if err := errors.Join(image.BuildKubernetes(t.Context(), runtime.GOARCH, "v1.2.3", p.Kubernetes), image.BuildImages(t.Context(), runtime.GOARCH, "v1.2.3", p.Images)); err != nil {
 		t.Fatal(err)
 	}
-	if err := image.Check(p.Kubernetes, runtime.GOARCH); err != nil {
+	if err := errors.Join(image.Check(p.Kubernetes, runtime.GOARCH), image.Check(p.Images, runtime.GOARCH)); err != nil {
 		t.Error(err)
 	}
 	img := must(image.Build(image.Runner(runtime.GOARCH, p, "v1.2.3")))(t)
@@ -224,13 +225,17 @@ func TestRunnerRunsInTheImage(t *testing.T) {
 	if err != nil || strings.TrimSpace(out) != "v1.2.3" {
 		t.Errorf("the runner prints %q, %v", out, err)
 	}
-	// Without a request on its standard input, the plugin reports that it has none.
-	if out, err := inside(t, root, img, image.PluginPath); err == nil || !strings.Contains(out, `{"event":"failed","reason":"spec-malformed"`) {
-		t.Errorf("the plugin prints %q, %v", out, err)
-	}
-	const most = 40 << 20 // a customer's task downloads the layer before its first job
-	if size := must(must(img.Layers())(t)[2].Size())(t); size > most {
-		t.Errorf("the compressed layer of the plugin has %d bytes, want at most %d", size, most)
+	// Without a request on its standard input, a plugin reports that it has none.
+	for layer, path := range map[int]string{2: image.PluginPath, 3: image.ImagesPath} {
+		if out, err := inside(t, root, img, path); err == nil || !strings.Contains(out, `{"event":"failed","reason":"spec-malformed"`) {
+			t.Errorf("%s prints %q, %v", path, out, err)
+		}
+		const most = 40 << 20 // a customer's task downloads the layer before its first job
+		if size := must(must(img.Layers())(t)[layer].Size())(t); size > most {
+			t.Errorf("the compressed layer of %s has %d bytes, want at most %d", path, size, most)
+		} else {
+			t.Logf("the compressed layer of %s has %d bytes", path, size)
+		}
 	}
 }
 
@@ -241,7 +246,7 @@ func TestImageWithShellHasGit(t *testing.T) {
 		t.Skip("THE IMAGE WITH A SHELL IS NOT BUILT: it downloads and unpacks 50 packages; make test-all builds it")
 	}
 	dir := t.TempDir()
-	files := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes")}
+	files := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes"), Images: filepath.Join(dir, "images")}
 	for _, file := range files.All() { // other tests run the programs
 		if err := os.WriteFile(file, []byte("a program"), 0o600); err != nil {
 			t.Fatal(err)
@@ -323,7 +328,7 @@ func TestRootsAreCertificates(t *testing.T) {
 
 // A missing program is an error, not an empty file in the image.
 func TestMissingProgramIsAnError(t *testing.T) {
-	if _, err := image.Build(image.Runner("arm64", image.Programs{Runner: "/nowhere/runner", Tofu: "/nowhere/tofu", Kubernetes: "/nowhere/kubernetes"}, "v1")); err == nil || !strings.Contains(err.Error(), "/nowhere/") {
+	if _, err := image.Build(image.Runner("arm64", image.Programs{Runner: "/nowhere/runner", Tofu: "/nowhere/tofu", Kubernetes: "/nowhere/kubernetes", Images: "/nowhere/images"}, "v1")); err == nil || !strings.Contains(err.Error(), "/nowhere/") {
 		t.Errorf("got %v", err)
 	}
 }

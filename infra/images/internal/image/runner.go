@@ -15,6 +15,7 @@ const (
 	RunnerPath = "/usr/local/bin/fairlead-runner"
 	TofuPath   = "/usr/local/bin/tofu"
 	PluginPath = "/usr/local/bin/plugins/kubernetes" // beside the runner, where a step looks for it
+	ImagesPath = "/usr/local/bin/plugins/images"
 	DataFolder = "/var/lib/fairlead-runner"
 	TempFolder = "/tmp"
 	// StatusAddress is the default address of the agent's status server in the image.
@@ -23,10 +24,10 @@ const (
 )
 
 // Programs are the files of the programs in the runner's image.
-type Programs struct{ Runner, Tofu, Kubernetes string }
+type Programs struct{ Runner, Tofu, Kubernetes, Images string }
 
 // All returns the files.
-func (p Programs) All() []string { return []string{p.Runner, p.Tofu, p.Kubernetes} }
+func (p Programs) All() []string { return []string{p.Runner, p.Tofu, p.Kubernetes, p.Images} }
 
 // Runner returns the runner's image with its programs for arch. It has no shell.
 func Runner(arch string, p Programs, version string) Spec {
@@ -36,7 +37,7 @@ func Runner(arch string, p Programs, version string) Spec {
 			"FAIRLEAD_TOFU=" + TofuPath, "FAIRLEAD_RUNNER_DATA=" + DataFolder, "FAIRLEAD_STATUS_ADDRESS=" + StatusAddress},
 		Volumes: []string{DataFolder, TempFolder},
 		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead runner", "org.opencontainers.image.version": version},
-		Layers: []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, p.Tofu), Program("the plugin of Kubernetes", PluginPath, p.Kubernetes),
+		Layers: []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, p.Tofu), Program("the plugin of Kubernetes", PluginPath, p.Kubernetes), Program("the plugin of images", ImagesPath, p.Images),
 			Hidden("the runner", RunnerPath, p.Runner)}, // a launch token is in its environment
 	}
 }
@@ -82,6 +83,11 @@ func BuildRunner(ctx context.Context, arch, version, file string) error {
 // BuildKubernetes builds the plugin of Kubernetes objects and charts for arch into the file.
 func BuildKubernetes(ctx context.Context, arch, version, file string) error {
 	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.Version="+version, "-tags=", runnerPackage+"/kubernetes")
+}
+
+// BuildImages builds the plugin of images for arch into the file.
+func BuildImages(ctx context.Context, arch, version, file string) error {
+	return compile(ctx, "", arch, file, "-s -w -buildid= -X main.Version="+version, "-tags=", runnerPackage+"/images")
 }
 
 const tofuPackage = "github.com/opentofu/opentofu/cmd/tofu"

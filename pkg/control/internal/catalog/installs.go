@@ -116,6 +116,9 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 		if err := CheckRunnerKind(tx, r.V, app.Newest, true); err != nil {
 			return err
 		}
+		if err := checkRegistry(tx, r.V, app.Newest.Spec); err != nil {
+			return err
+		}
 		if r.V.Inputs, err = sealInputs(tx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
 			return err
 		}

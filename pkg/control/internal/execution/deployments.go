@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
@@ -111,8 +112,28 @@ func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Dep
 			return err
 		}
 	}
+	if err := needRegistries(tx, inst.V, d.Nodes); err != nil {
+		return err
+	}
 	d.RunnerName = runners.RunnerOf(inst.V)
 	d.Shared = inst.V.Bound != nil && inst.V.Bound.Org == ""
+	return nil
+}
+
+// needRegistries refuses the nodes if the install's runner has no registry for one of them.
+func needRegistries(tx *kernel.Tx, inst store.Install, nodes []deployment.Node) error {
+	for _, n := range nodes {
+		if t, _ := component.Of(n.Type); !t.NeedsRegistry {
+			continue
+		}
+		r, err := runners.ServingRunner(tx, inst)
+		if err == nil {
+			err = catalog.NeedRegistry(r.V, inst, n.Component, n.Type)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -53,6 +53,11 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 		}
 		s.State = state.Ref(storage, j.Install, j.Component)
 	}
+	if t.NeedsRegistry {
+		if s.Registry, err = catalog.RegistryRef(runner.V, inst.V, j.Component, j.Plugin); err != nil {
+			return nil, err
+		}
+	}
 	v, err := catalog.ReadVersion(tx, j.Version)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ import (
 )
 
 // Deps holds the dependencies of a Control. These fields are optional: AWS, OIDC,
-// Access, Artifacts, Direct, Records, CancelMarks, Random, Terms, Parallelism,
+// Access, Artifacts, Direct, Images, Records, CancelMarks, Random, Terms, Parallelism,
 // Intervals and LogBudget.
 type Deps struct {
 	Store  *store.Store
@@ -51,6 +51,8 @@ type Deps struct {
 	Artifacts Artifacts
 	// Direct reports that agents beside this control plane serve direct runners.
 	Direct bool
+	// Images reports that this control plane serves a registry for the images of installs.
+	Images bool
 	// Partition is the AWS partition of this control plane, such as "aws"; "": it is not
 	// on AWS. A customer's stack in another partition cannot read its image and template.
 	Partition string

@@ -105,6 +105,28 @@ func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 	return out, nil
 }
 
+// WouldServe returns the runner that the install is bound to, or that it would be bound to by a deployment now. ok is false
+// if none serves it.
+func WouldServe(tx *kernel.Tx, in store.Install) (r store.Runner, ok bool, err error) {
+	if in.Bound != nil {
+		r, err := store.Optional(ServingRunner(tx, in))
+		return r.V, r.V.ID != "", err
+	}
+	placed, err := PlacedInstall(tx, in)
+	if err != nil {
+		return store.Runner{}, false, err
+	}
+	from, err := Candidates(tx, in.Org)
+	if err != nil {
+		return store.Runner{}, false, err
+	}
+	b, err := placement.Bind(placed, from.Rules, from.Runners)
+	if err != nil {
+		return store.Runner{}, false, nil // the first deployment reports it
+	}
+	return from.Records[b.Runner].V, true, nil
+}
+
 // ServingRunner returns the runner of the install's jobs. If this commit binds the
 // install to a runner, ServingRunner returns that runner.
 func ServingRunner(tx *kernel.Tx, in store.Install) (store.Stored[store.Runner], error) {

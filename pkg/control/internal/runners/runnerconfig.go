@@ -34,10 +34,14 @@ func (f RunnerFile) name() string { return cmp.Or(f.Name, "runner") }
 // NewRunner is a request to create a runner. Without a File, the runner has the kind
 // local and serves the whole org.
 type NewRunner struct {
-	Name        string     `json:"name"` // may be empty if the file contains it
-	Description string     `json:"description"`
-	Storage     string     `json:"storage"` // "local" or "http"; must be empty if there is a File
-	File        RunnerFile `json:"file,omitzero"`
+	Name        string `json:"name"` // may be empty if the file contains it
+	Description string `json:"description"`
+	Storage     string `json:"storage"` // "local" or "http"; must be empty if there is a File
+	// Registry reports whether a runner without a File keeps images in the control plane's registry.
+	Registry bool `json:"registry,omitempty"`
+	// Builds reports whether a runner without a File builds the org's apps.
+	Builds bool       `json:"builds,omitempty"`
+	File   RunnerFile `json:"file,omitzero"`
 	// AWSRole is the ARN, with path, of the role that agents of the runner authenticate
 	// with. AWSRoleID is the role's unique identifier, which begins with AROA.
 	// If only the ARN is set, the first role with this ARN that authenticates fixes the
@@ -54,6 +58,12 @@ func (in NewRunner) spec() (*runnerspec.Spec, []string, error) {
 		}
 		in.File.Set = []string{"runner_configuration.type=local", "state_storage_configuration.type=" + cmp.Or(in.Storage, "local")}
 		in.File.Set = append(in.File.Set, settingOf("description", in.Description)...)
+		if in.Builds {
+			in.File.Set = append(in.File.Set, "runner_configuration.builds=true")
+		}
+		if in.Registry {
+			in.File.Set = append(in.File.Set, "registry.type="+string(runnerspec.ControlPlaneRegistry))
+		}
 	} else if in.Storage != "" || in.Description != "" {
 		return nil, nil, fairlead.Invalid(fairlead.CodeInvalidRunner, "description and state storage are set twice: the configuration contains both")
 	}
@@ -127,6 +137,9 @@ func (f *Fleet) createRunner(ctx context.Context, owner, org fairlead.OrgID, in 
 	}
 	if owner == "" && spec.Group+spec.Install != "" {
 		return Runner{}, fairlead.Invalid(fairlead.CodeInvalidRunner, "a shared runner serves every org, so it names neither a group nor an install")
+	}
+	if err := f.serves(spec); err != nil {
+		return Runner{}, err
 	}
 	if _, err := trustOf(in, f.Now()); err != nil {
 		return Runner{}, err
@@ -358,6 +371,9 @@ func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 		res := runnerspec.Update(current, patch.name(), []byte(patch.Text), patch.Set...)
 		if res.Spec == nil {
 			return res.Problems.Err()
+		}
+		if err := f.serves(res.Spec); err != nil {
+			return err
 		}
 		warned = append(warnings(res.Warnings), f.unserved(res.Spec)...)
 		if r.V.Shared() && res.Spec.Group+res.Spec.Install != "" {

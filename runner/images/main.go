@@ -1,0 +1,201 @@
+// Command images is the plugin of the component type image: a program of its own, so that no step has the clients of registries and
+// of Sigstore in its memory. It speaks package pluginprotocol.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/regclient/regclient/types/ref"
+
+	"github.com/fairlead/fairlead/pkg/changeset"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pluginprotocol"
+	"github.com/fairlead/fairlead/pkg/pluginprotocol/serve"
+	"github.com/fairlead/fairlead/runner/images/ecr"
+	"github.com/fairlead/fairlead/runner/images/mirror"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// Version is the release.
+var Version = "dev"
+
+func main() {
+	handlers := map[pluginprotocol.Operation]serve.Handler{}
+	for _, op := range pluginprotocol.Operations() {
+		handlers[op] = handle
+	}
+	serve.Main(serve.Plugin{Name: "images", Version: Version, Types: []string{component.Image}, Operations: handlers})
+}
+
+func handle(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
+	var err error
+	if req.Operation.Plans() {
+		err = plan(ctx, req, out)
+	} else {
+		err = apply(ctx, req, out)
+	}
+	if e, ok := errors.AsType[*plugin.Error](err); ok {
+		return &serve.Failure{Reason: e.Reason, Message: e.Message, Err: err}
+	}
+	return err
+}
+
+// connection is the install's registry, for one job.
+type connection struct {
+	target mirror.Target
+	logins map[string]mirror.Login
+	ca     string        // in PEM; "": none of its own
+	ecr    *ecr.Registry // nil: another kind of registry
+}
+
+// connect reads the login that the request names. It makes requests only to ECR.
+func connect(ctx context.Context, req pluginprotocol.Request) (*connection, error) {
+	r := req.Registry
+	if r == nil || r.URL == "" || r.Repository == "" {
+		return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the request names no registry: set registry in the runner's configuration")
+	}
+	c := &connection{target: mirror.Target{URL: r.URL, Repository: r.Repository}, logins: map[string]mirror.Login{}}
+	if r.CA != "" {
+		c.ca = os.Getenv(r.CA)
+	}
+	if r.Login != "" {
+		text, ok := os.LookupEnv(r.Login)
+		if !ok || text == "" {
+			return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the variable %s, which registry.credentials of the runner's configuration names, is not set: give it to the jobs, in job.secrets", r.Login)
+		}
+		logins, err := mirror.ParseLogins(c.target.Host(), text)
+		if err != nil {
+			return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the variable %s has no login to a registry: %v", r.Login, err)
+		}
+		c.logins = logins
+	}
+	if r.Kind != "ecr" {
+		return c, nil
+	}
+	registry, err := ecr.Open(ctx, r.Region)
+	if err != nil {
+		return nil, err
+	}
+	user, password, err := registry.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.ecr, c.logins[c.target.Host()] = registry, mirror.Login{Username: user, Password: password}
+	return c, nil
+}
+
+func (c *connection) engine(sources ...ref.Ref) *mirror.Engine {
+	return &mirror.Engine{Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, CA: c.ca, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
+}
+
+func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
+	c, err := connect(ctx, req)
+	if err != nil {
+		return err
+	}
+	var p mirror.Planned
+	if req.Operation == pluginprotocol.PlanDestroy {
+		p, err = c.engine().PlanDestroy(ctx)
+	} else {
+		var src mirror.Source
+		vars := make(map[string]json.RawMessage, len(req.Vars))
+		for name, v := range req.Vars {
+			vars[name] = v.Value
+		}
+		if src, err = mirror.Read(os.DirFS(req.Source), vars); err != nil {
+			return err
+		}
+		p, err = c.engine(src.Image).Plan(ctx, src)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(req.Plan, p.Saved, 0o600); err != nil {
+		return fmt.Errorf("write the plan: %w", err)
+	}
+	for _, ch := range p.Changes {
+		text, err := json.Marshal(ch.After)
+		if err != nil {
+			return fmt.Errorf("encode a change: %w", err)
+		}
+		fmt.Fprintf(os.Stderr, "%s %s %s\n", ch.Action, ch.Address, text)
+		if err := out.Change(ch); err != nil {
+			return err
+		}
+	}
+	if p.NoOp {
+		fmt.Fprintln(os.Stderr, "No changes.")
+		out.NoOp()
+		return emit(out, p.Outputs)
+	}
+	return emitChanges(out, p)
+}
+
+// emit sends the outputs. A destroy has none.
+func emit(out *serve.Emitter, o mirror.Outputs) error {
+	if o == (mirror.Outputs{}) {
+		return nil
+	}
+	return errors.Join(out.Output("reference", o.Reference, false), out.Output("digest", o.Digest, false))
+}
+
+func emitChanges(out *serve.Emitter, p mirror.Planned) error {
+	if p.Outputs == p.Before {
+		return nil
+	}
+	for _, o := range []struct{ name, before, after string }{{"reference", p.Before.Reference, p.Outputs.Reference}, {"digest", p.Before.Digest, p.Outputs.Digest}} {
+		ch := changeset.Change{Address: o.name, Action: changeset.Update, Before: o.before, After: o.after}
+		switch "" {
+		case o.before:
+			ch.Action, ch.Before = changeset.Create, nil
+		case o.after:
+			ch.Action, ch.After = changeset.Delete, nil
+		}
+		if err := out.OutputChange(ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
+	text, err := os.ReadFile(req.Plan)
+	if err != nil {
+		return fmt.Errorf("read the plan: %w", err)
+	}
+	c, err := connect(ctx, req)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	begun := false
+	begin := func() error {
+		if begun {
+			return nil
+		}
+		begun = true
+		if err := out.Mutating(); err != nil { // the step does not learn of the change, so it must not begin
+			stop(err)
+			return err
+		}
+		if c.ecr != nil && req.Operation == pluginprotocol.Apply {
+			return c.ecr.Make(ctx, c.target.Repository, req.Install)
+		}
+		return nil
+	}
+	var sources []ref.Ref
+	if source, ok := mirror.SourceOf(text); ok {
+		sources = append(sources, source)
+	}
+	done, err := c.engine(sources...).Apply(ctx, text, begin)
+	if err != nil {
+		return err
+	}
+	return emit(out, done)
+}

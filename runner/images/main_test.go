@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pluginprotocol"
+	"github.com/fairlead/fairlead/pkg/pluginprotocol/conformance"
+	"github.com/fairlead/fairlead/runner/images/imagetest"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/planstore"
+	"github.com/fairlead/fairlead/runner/plugin/plugintest"
+	"github.com/fairlead/fairlead/runner/plugin/program"
+	tools "github.com/fairlead/fairlead/tools/program"
+)
+
+// The tests start the real program, as a step does.
+func folder(t *testing.T) string {
+	t.Helper()
+	return filepath.Dir(tools.Build(t, "runner/images"))
+}
+
+func newPlugin(t *testing.T, data string, environ ...string) plugin.Plugin {
+	t.Helper()
+	kind, ok := component.Of(component.Image)
+	if !ok {
+		t.Fatal("there is no type image")
+	}
+	return program.New(kind, program.Config{Folder: folder(t), PassEnv: []string{"REGISTRY_LOGIN"}, Environ: append(environ, "PATH="+os.Getenv("PATH")),
+		OpenPlans: func(context.Context, plugin.Spec, plugin.Env) (planstore.Store, func(), error) {
+			return planstore.OnDisk(data), func() {}, nil
+		}})
+}
+
+func specOf(target *imagetest.Registry, n int) plugin.Spec {
+	name := fmt.Sprintf("web-%d", n)
+	return plugin.Spec{Plugin: component.Image, Operation: "plan", Install: "ins_1", InstallName: "acme", Component: name, Job: fairlead.JobID(fmt.Sprintf("job_%d", n)), Epoch: 1, Grace: 5,
+		Artifact: &events.ArtifactRef{Repository: "apps/shop/web", Digest: "sha256:image"}, State: &events.StateRef{Storage: "local", Key: "ins_1/" + name},
+		Registry: &events.RegistryRef{Kind: "oci", URL: target.URL(), Repository: "ins_1/" + name}}
+}
+
+func TestPlugin(t *testing.T) {
+	source, target := imagetest.Start(t, imagetest.Whole), imagetest.Start(t, imagetest.Whole)
+	digest := source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
+	sources := map[string]map[string]string{"sha256:image": {"image.yaml": "image: " + source.Host + "/vendor/web:1\n"}}
+	plugintest.Run(t, plugintest.Subject{
+		New:  func(data string) plugin.Plugin { return newPlugin(t, data) },
+		Good: func(n int) plugin.Spec { return specOf(target, n) },
+		Outputs: func(t *testing.T, data string) (plugin.Spec, map[string]wire.FullOutput) {
+			s := specOf(target, 3)
+			res, err := newPlugin(t, data).Run(t.Context(), s, plugintest.Env(t, data, "job_0-1", plugintest.NewLog(), sources, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Operation, s.Plan = "apply", &events.PlanRef{Job: s.Job, Digest: res.Plan.Digest}
+			return s, map[string]wire.FullOutput{"digest": {Value: json.RawMessage(`"` + digest + `"`)},
+				"reference": {Value: json.RawMessage(`"` + target.Host + "/ins_1/web-3@" + digest + `"`)}}
+		},
+		Sources: sources,
+	})
+}
+
+func TestProgramConforms(t *testing.T) {
+	source, target := imagetest.Start(t, imagetest.Whole), imagetest.Start(t, imagetest.Whole)
+	source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
+	dir := t.TempDir()
+	program := filepath.Join(dir, "images")
+	if err := os.Symlink(filepath.Join(folder(t), "images"), program); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "image.yaml"), []byte("image: "+source.Host+"/vendor/web:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report, err := conformance.Run(t.Context(), program, conformance.Spec{Type: component.Image, Registry: &pluginprotocol.Registry{Kind: "oci", URL: target.URL(), Repository: "ins_1"}}, os.Environ())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range report.Checks {
+		if c.Result == conformance.Failed {
+			t.Errorf("%s: %s\n%s", c.Name, c.Message, c.Log)
+		}
+	}
+	if len(report.Checks) < 15 {
+		t.Errorf("the suite has %d checks", len(report.Checks))
+	}
+}
+
+// A login comes from the environment of the job, and never from the request. A wrong one has a typed reason, and nothing shows it.
+func TestLoginComesFromAVariableOfTheJob(t *testing.T) {
+	source, target := imagetest.Start(t, imagetest.Whole), imagetest.Start(t, imagetest.Whole)
+	source.Push(t, "vendor/web:1", "linux/amd64")
+	target.Proxy.Fail(func(r *http.Request) bool {
+		user, password, _ := r.BasicAuth()
+		return user+":"+password != "fairlead:hush-hush"
+	}, -1, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+	})
+	sources := map[string]map[string]string{"sha256:image": {"image.yaml": "image: " + source.Host + "/vendor/web:1\n"}}
+	for name, tc := range map[string]struct {
+		variable, value string
+		reason          fairlead.Reason // "": it works
+	}{
+		"the login":              {"REGISTRY_LOGIN", "fairlead:hush-hush", ""},
+		"a Docker configuration": {"REGISTRY_LOGIN", `{"auths":{"` + target.Host + `":{"username":"fairlead","password":"hush-hush"}}}`, ""},
+		"another login":          {"REGISTRY_LOGIN", "fairlead:hush", fairlead.ReasonRegistryForbidden},
+		"no login":               {"", "", fairlead.ReasonRegistryForbidden},
+		"a text that is none":    {"REGISTRY_LOGIN", "hush", fairlead.ReasonEnvInvalid},
+		"no variable":            {"OTHER_LOGIN", "", fairlead.ReasonEnvInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, log := t.TempDir(), plugintest.NewLog()
+			s := specOf(target, 1)
+			s.Registry.Variable = tc.variable
+			res, err := newPlugin(t, data, "REGISTRY_LOGIN="+tc.value).Run(t.Context(), s, plugintest.Env(t, data, "job_1-1", log, sources, s))
+			if tc.reason == "" && err != nil || tc.reason != "" && plugin.ReasonOf(err) != tc.reason {
+				t.Errorf("reason %s, error %v\n%s", plugin.ReasonOf(err), err, log)
+			}
+			if shown := fmt.Sprint(res, err) + log.String(); strings.Contains(shown, "hush") {
+				t.Errorf("the login is shown: %s", shown)
+			}
+		})
+	}
+}
+
+// A job spec without a registry is refused: the control plane did not check it, or it is older.
+func TestJobWithoutARegistryIsRefused(t *testing.T) {
+	data := t.TempDir()
+	s := specOf(&imagetest.Registry{}, 1)
+	s.Registry = nil
+	_, err := newPlugin(t, data).Run(t.Context(), s, plugintest.Env(t, data, "job_1-1", plugintest.NewLog(), map[string]map[string]string{"sha256:image": {"image.yaml": "image: a"}}, s))
+	if plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
+		t.Errorf("reason %s, error %v", plugin.ReasonOf(err), err)
+	}
+}

@@ -323,7 +323,7 @@ func (e *Engine) predict(ctx context.Context, c dynamic.Interface, o *object, ol
 	if err != nil {
 		return outcome{}, fmt.Errorf("compute the change of %s: %w", o.id(), err)
 	}
-	return outcome{after: after, unverified: true}, nil
+	return outcome{after: after, unverified: true, reason: "the server permits no dry run, so the runner compared the object itself"}, nil
 }
 
 // noDryRun reports whether the server refused the dry run itself and not the object: the role lacks the permission, or a

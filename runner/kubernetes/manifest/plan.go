@@ -319,8 +319,7 @@ func (p *planner) dryRun(ctx context.Context, w *wanted) (moved bool, err error)
 	local := p.local[w.resource.String()]
 	p.mu.Unlock()
 	if local {
-		w.byRunner = true
-		return false, p.predicted(w, "")
+		return false, p.compared(w)
 	}
 	after, err := p.apply(ctx, w.resource, w.Unstructured, w.live, false, true)
 	var taken string
@@ -341,8 +340,7 @@ func (p *planner) dryRun(ctx context.Context, w *wanted) (moved bool, err error)
 		}
 		p.local[w.resource.String()] = true
 		p.mu.Unlock()
-		w.byRunner = true
-		return false, p.predicted(w, "")
+		return false, p.compared(w)
 	case noNamespace(err):
 		return false, plugin.Errorf(fairlead.ReasonNamespaceMissing, "%s: the namespace %s of %s does not exist: create it, or add it to the component's files", w.place(), w.ref.Namespace, w.ref)
 	case apierrors.IsNotFound(err):
@@ -461,6 +459,12 @@ func withoutOwner(u *unstructured.Unstructured) *unstructured.Unstructured {
 
 func (p *planner) newChange(of ref) changeset.Change {
 	return changeset.Change{Address: p.Mask(of.String()), Kind: of.kind()}
+}
+
+// compared sets the change of an object for which the job's identity may not do dry runs.
+func (p *planner) compared(w *wanted) error {
+	w.byRunner = true
+	return p.predicted(w, "the job's identity may not do dry runs, so the runner compared the object itself")
 }
 
 // predicted sets the change of an object that the server cannot compare.

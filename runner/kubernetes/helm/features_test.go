@@ -394,7 +394,7 @@ func TestRefusalsOfTheClusterAppearInThePlan(t *testing.T) {
 		"a kind that the cluster does not have":   {nil, files{"templates/x.yaml": "apiVersion: none.example.com/v1\nkind: Nothing\nmetadata: {name: x}\n"}, fairlead.ReasonKindUnknown, "none.example.com/v1 Nothing"},
 		"a field that the kind does not have":     {nil, files{"templates/x.yaml": configMap("x") + "datum: 1\n"}, fairlead.ReasonObjectRefused, "datum"},
 		"a value that validation refuses":         {nil, files{"templates/x.yaml": strings.Replace(deployment, "matchLabels: {app: web}", "matchLabels: {app: other}", 1)}, fairlead.ReasonObjectRefused, "selector"},
-		"a quota":                                 {quota, files{"templates/x.yaml": configMap("x"), "templates/z.yaml": configMap("z")}, fairlead.ReasonClusterForbidden, "exceeded quota"},
+		"a quota":                                 {quota, files{"templates/x.yaml": configMap("x"), "templates/z.yaml": configMap("z")}, fairlead.ReasonAdmissionRefused, "exceeded quota"},
 		"an object of another owner":              {foreign, files{"templates/x.yaml": configMap("x")}, fairlead.ReasonObjectOwned, "ConfigMap/NS/x exists"},
 		"another namespace, which does not exist": {nil, files{"templates/x.yaml": strings.Replace(configMap("x"), "metadata:", "metadata:\n  namespace: no-such-namespace", 1)}, fairlead.ReasonObjectRefused, "no-such-namespace"},
 	} {

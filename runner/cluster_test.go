@@ -2,18 +2,26 @@ package main
 
 import (
 	"context"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/test/plane"
@@ -29,7 +37,7 @@ type namespace struct {
 	t          *testing.T
 	admin      client.Interface
 	name       string
-	kubeconfig string // of the service account
+	kubeconfig string // of a service account
 }
 
 func newNamespace(t *testing.T) namespace {
@@ -63,9 +71,20 @@ func newNamespace(t *testing.T) namespace {
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "jobs", Namespace: n.name}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	issued, err := admin.CoreV1().ServiceAccounts(n.name).CreateToken(ctx, "jobs", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	n.become("jobs")
+	return n
+}
+
+// become makes the jobs that start from now on use a service account of the namespace. It returns the account's client.
+func (n namespace) become(account string) client.Interface {
+	n.t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig(n.t))
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
+	}
+	issued, err := n.admin.CoreV1().ServiceAccounts(n.name).CreateToken(n.t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		n.t.Fatal(err)
 	}
 	api := clientcmdapi.NewConfig()
 	api.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, InsecureSkipTLSVerify: true}
@@ -73,9 +92,125 @@ func newNamespace(t *testing.T) namespace {
 	api.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "jobs"}
 	api.CurrentContext = "x"
 	if err := clientcmd.WriteToFile(*api, n.kubeconfig); err != nil {
+		n.t.Fatal(err)
+	}
+	c, err := client.NewForConfig(&rest.Config{Host: cfg.Host, BearerToken: issued.Status.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// grantByChart makes the accounts, roles and policy that the chart renders for jobs that keep states in this namespace.
+func (n namespace) grantByChart() {
+	n.t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig(n.t))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	c, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	text, err := os.ReadFile("../infra/charts/testdata/namespaces.golden.yaml")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	resources := map[string]string{"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings",
+		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings"}
+	made := 0
+	for doc := range strings.SplitSeq(strings.ReplaceAll(string(text), "fairlead-jobs", n.name), "\n---\n") {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
+			continue // the notes
+		}
+		resource, is := resources[u.GetKind()]
+		if !is || u.GetNamespace() != n.name && u.GetNamespace() != "" {
+			continue
+		}
+		gvr := u.GroupVersionKind().GroupVersion().WithResource(resource)
+		var in dynamic.ResourceInterface = c.Resource(gvr)
+		if u.GetNamespace() != "" {
+			in = c.Resource(gvr).Namespace(n.name)
+		} else {
+			n.t.Cleanup(func() { in.Delete(context.Background(), u.GetName(), metav1.DeleteOptions{}) })
+		}
+		if _, err := in.Create(n.t.Context(), u, metav1.CreateOptions{}); err != nil {
+			n.t.Fatal(err)
+		}
+		made++
+	}
+	if made < 12 {
+		n.t.Fatalf("the chart has %d objects for the namespace", made)
+	}
+}
+
+const chartAccount = "acme-fairlead-runner-jobs-"
+
+// A module whose state is in the jobs' namespace is planned by the chart's account of plans. That account takes locks, makes the first
+// state and stores plans. It can change no state, and nothing else.
+func TestAccountOfPlansChangesNoState(t *testing.T) {
+	tools := tofu.Tools(t)
+	path := tools[slices.Min(slices.Collect(maps.Keys(tools)))]
+	n := newNamespace(t)
+	n.grantByChart()
+	s := plane.New(t, plane.Options{})
+	startAgent(t, s, "", "FAIRLEAD_TOFU="+path, "KUBE_CONFIG_PATH="+n.kubeconfig, "KUBE_INSECURE=true", "FAIRLEAD_PASS_ENV=GORACE,KUBE_CONFIG_PATH,KUBE_INSECURE")
+	ref := s.Push(map[string]string{"main.tf": exampleModule})
+	plans := n.become(chartAccount + "read-only")
+	refused := func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
+	}
+	ctx, none := t.Context(), metav1.CreateOptions{}
+	s.Until("the policy is enforced", func() bool {
+		_, err := plans.CoreV1().Secrets(n.name).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "fairlead-policy-check"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return refused(err)
+	})
+	plan := succeeded(t, s.UntilFinished(s.Queue(n.of(planSpec("", ref)))))
+	n.become(chartAccount + "provision")
+	succeeded(t, s.UntilFinished(s.Queue(n.of(applySpec("apply", "", ref, plan)))))
+	plans = n.become(chartAccount + "read-only")
+	if again := succeeded(t, s.UntilFinished(s.Queue(n.of(planSpec("", ref))))); !again.Finish.Plan.NoOp {
+		t.Errorf("plan without changes: %+v", again.Finish)
+	}
+	secrets, held := n.names()
+	if !slices.Equal(secrets, []string{planSecret, stateSecret}) || len(held) > 0 {
+		t.Errorf("the namespace has the Secrets %s and the held Leases %s", secrets, held)
+	}
+
+	state, err := plans.CoreV1().Secrets(n.name).Get(ctx, stateSecret, metav1.GetOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	state.Data["tfstate"] = nil
+	for what, f := range map[string]func() error{
+		"change a state": func() error {
+			_, err := plans.CoreV1().Secrets(n.name).Update(ctx, state, metav1.UpdateOptions{})
+			return err
+		},
+		"delete a state": func() error { return plans.CoreV1().Secrets(n.name).Delete(ctx, stateSecret, metav1.DeleteOptions{}) },
+		"make another Secret": func() error {
+			_, err := plans.CoreV1().Secrets(n.name).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "fairlead-job-1"}}, none)
+			return err
+		},
+		"make a Secret with a name that the server completes": func() error {
+			_, err := plans.CoreV1().Secrets(n.name).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "fairlead-"}}, none)
+			return err
+		},
+		"make another Lease": func() error {
+			_, err := plans.CoordinationV1().Leases(n.name).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "leader"}}, none)
+			return err
+		},
+	} {
+		if err := f(); !refused(err) {
+			t.Errorf("the account of plans may %s: %v", what, err)
+		}
+	}
+	sp := n.of(planSpec("", ref))
+	sp.Operation = "plan-destroy"
+	down := succeeded(t, s.UntilFinished(s.Queue(sp)))
+	n.become(chartAccount + "deprovision")
+	succeeded(t, s.UntilFinished(s.Queue(n.of(applySpec("destroy", "", ref, down)))))
 }
 
 func (n namespace) of(sp events.JobSpec) events.JobSpec {

@@ -58,8 +58,18 @@ func valuesOf(t *testing.T, name string) map[string]any {
 	return v
 }
 
+// policies is what a cluster serves that has policies of admission.
+const policies = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+
 func render(c *chart.Chart, values map[string]any) (map[string]string, error) {
-	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: "acme", Namespace: "fairlead", Revision: 1, IsInstall: true}, common.DefaultCapabilities)
+	return renderFor(c, values, policies)
+}
+
+// renderFor renders the chart for a cluster that serves these kinds in addition to the usual groups.
+func renderFor(c *chart.Chart, values map[string]any, kinds ...string) (map[string]string, error) {
+	serves := common.DefaultCapabilities.Copy()
+	serves.APIVersions = append(slices.Clone(serves.APIVersions), kinds...)
+	all, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: "acme", Namespace: "fairlead", Revision: 1, IsInstall: true}, serves)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +77,7 @@ func render(c *chart.Chart, values map[string]any) (map[string]string, error) {
 }
 
 // variants returns the names of the values files in testdata.
-func variants() []string { return []string{"default", "eks", "aks", "gke", "key"} }
+func variants() []string { return []string{"default", "eks", "aks", "gke", "key", "namespaces"} }
 
 func rendered(t *testing.T, name string) map[string]string {
 	t.Helper()
@@ -129,6 +139,11 @@ func set(values map[string]any, path string, value any) map[string]any {
 	return out
 }
 
+// rule returns the rules of a role with one rule.
+func rule(group, resource string, verbs ...any) []any {
+	return []any{map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}}
+}
+
 func TestInvalidValuesAreRefused(t *testing.T) {
 	tests := []struct {
 		consequence, path string
@@ -165,6 +180,10 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"a port that needs root", "status.port", 80, "/status/port"},
 		{"several agents on one volume", "persistence", map[string]any{"enabled": true}, "/replicas"},
 		{"text instead of a boolean: \"false\" would be true", "jobs.clusterAdmin", "false", "/jobs/clusterAdmin"},
+		{"a name that is not a namespace's", "jobs.namespaces", []any{"Shop"}, "/jobs/namespaces/0"},
+		{"a group of Kubernetes itself, whose kinds include subresources that run programs", "jobs.customGroups", []any{"*"}, "/jobs/customGroups/0"},
+		{"all resources of the core group: a plan that may read nodes/proxy runs programs", "jobs.clusterRules", rule("", "*", "get"), "jobs.clusterRules"},
+		{"all resources of all groups", "jobs.rules", rule("*", "*", "*"), "jobs.rules"},
 	}
 	c, base := load(t), valuesOf(t, "default")
 	for _, tt := range tests {
@@ -299,11 +318,135 @@ func TestAgentAcceptsRenderedFile(t *testing.T) {
 			_, is := given.All[path]
 			if field, ok := strings.CutPrefix(path, "job."); ok {
 				_, is = given.Job[field]
+				if parent, child, nested := strings.Cut(field, "."); nested {
+					fields, _ := given.Job[parent].(map[string]any)
+					_, is = fields[child]
+				}
 			}
 			if f.Only != "control plane" && !strings.HasPrefix(path, "cluster") && !is && !hasReason {
 				t.Errorf("the chart does not set %s, and the table has no reason", path)
 			}
 		}
+	}
+}
+
+// planRules returns the rules of the chart's roles for plans.
+func planRules(t *testing.T, files map[string]string) (all []rbacv1.PolicyRule) {
+	t.Helper()
+	for doc := range strings.SplitSeq(files[folder+"/templates/jobrbac.yaml"], "---\n") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(doc), &role); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(role.Name, "-read-only") {
+			all = append(all, role.Rules...)
+		}
+	}
+	return all
+}
+
+// A plan gets of the permissions of jobs only those that read, and those of dry runs if the cluster has the policy.
+func TestPlanGetsPartOfEachRule(t *testing.T) {
+	reads, dry := "get,list", "get,list,create,update,patch,delete"
+	for _, tt := range []struct {
+		consequence              string
+		rule                     []any
+		resources, with, without string // verbs in a cluster with and without the policy; "": no rule
+	}{
+		{"a usual rule is readable, and its dry runs need the policy", rule("apps", "deployments", "get", "list", "create", "update", "patch", "delete"), "deployments", dry, reads},
+		{"a rule that only writes is for dry runs", rule("apps", "deployments", "create"), "deployments", "create", ""},
+		{"exec runs a program, so a plan has no subresource", rule("", "pods/exec", "get", "create"), "", "", ""},
+		{"all subresources of a name contain the proxy", rule("", "*/proxy", "get"), "", "", ""},
+		{"admission does not check what configures it", rule("admissionregistration.k8s.io", "*", "get", "list", "create", "delete"), "*", reads, reads},
+		{"a named kind of all groups may be one that configures admission", rule("*", "validatingadmissionpolicies", "get", "list", "delete"), "validatingadmissionpolicies", reads, reads},
+		{"all verbs are those that the policy covers, and not to be another account", rule("rbac.authorization.k8s.io", "roles", "*"), "roles", "get,list,watch,create,update,patch,delete,deletecollection,bind,escalate", "get,list,watch"},
+		{"a plan is never another account", rule("", "serviceaccounts", "get", "list", "impersonate"), "serviceaccounts", reads, reads},
+		{"a signature is given without a change of an object", rule("certificates.k8s.io", "signers", "sign", "approve"), "", "", ""},
+	} {
+		t.Run(tt.consequence, func(t *testing.T) {
+			for _, path := range []string{"jobs.rules", "jobs.clusterRules"} {
+				for verbs, kinds := range map[string][]string{"with " + tt.with: {policies}, "without " + tt.without: nil} {
+					files, err := renderFor(load(t), set(valuesOf(t, "default"), path, tt.rule), kinds...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, want, _ := strings.Cut(verbs, " ")
+					got := planRules(t, files)
+					if want == "" && len(got) == 0 {
+						continue
+					}
+					if len(got) != 1 || strings.Join(got[0].Verbs, ",") != want || strings.Join(got[0].Resources, ",") != tt.resources {
+						t.Errorf("%s: a plan gets %v, want %s of %s", path, got, verbs, tt.resources)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Where jobs may do everything, a plan may read kinds by name: "*" would contain nodes/proxy, by which a reader runs programs.
+func TestPlanOfAnAdministratorIsBounded(t *testing.T) {
+	values := set(valuesOf(t, "eks"), "jobs.customGroups", []any{"cert-manager.io"})
+	files, err := render(load(t), values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := planRules(t, files)
+	if len(all) != 4 {
+		t.Fatalf("a plan has the rules %v", all)
+	}
+	for _, r := range all {
+		for _, resource := range r.Resources {
+			if strings.Contains(resource, "/") || resource == "*" && !slices.Equal(r.APIGroups, []string{"admissionregistration.k8s.io"}) && !slices.Equal(r.APIGroups, []string{"cert-manager.io"}) {
+				t.Errorf("a plan gets %s of %v", resource, r.APIGroups)
+			}
+		}
+		if slices.Contains(r.APIGroups, "admissionregistration.k8s.io") && len(r.Verbs) != 3 || slices.Contains(r.Verbs, "*") || slices.Contains(r.Verbs, "impersonate") {
+			t.Errorf("a plan gets the verbs %v of %v", r.Verbs, r.APIGroups)
+		}
+	}
+}
+
+// Without accounts per role the chart makes what it made before: one account with all permissions.
+func TestOneAccountIsStillPossible(t *testing.T) {
+	values := set(set(valuesOf(t, "eks"), "jobs.accountPerRole", false), "jobs.rules", rule("apps", "deployments", "*"))
+	files, err := render(load(t), values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, text := range files {
+		all.WriteString(text)
+	}
+	for _, absent := range []string{"read-only", "-deploy\n", "deprovision", "service_accounts", "ValidatingAdmissionPolicy"} {
+		if strings.Contains(all.String(), absent) {
+			t.Errorf("the chart has %q", absent)
+		}
+	}
+	if text := files[folder+"/templates/jobrbac.yaml"]; strings.Count(text, "name: acme-fairlead-runner-jobs\n") != 5 { // a role, two bindings with their account
+		t.Errorf("the permissions of jobs are\n%s", text)
+	}
+}
+
+// An upgrade with --reuse-values has the values of the earlier chart, without the newer ones. It keeps one account.
+func TestUpgradeWithReusedValuesKeepsOneAccount(t *testing.T) {
+	c := load(t)
+	jobs := c.Values["jobs"].(map[string]any)
+	for _, newer := range []string{"accountPerRole", "planDryRun", "namespaces", "namespaceRules", "clusterRules", "customGroups", "statesInNamespace"} {
+		if _, is := jobs[newer]; !is {
+			t.Fatalf("the chart has no value jobs.%s", newer)
+		}
+		delete(jobs, newer)
+	}
+	files, err := render(c, set(valuesOf(t, "eks"), "jobs.rules", rule("", "secrets", "get")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := files[folder+"/templates/serviceaccounts.yaml"]; strings.Count(text, "kind: ServiceAccount\n") != 2 {
+		t.Errorf("the accounts are\n%s", text)
+	}
+	if text := files[folder+"/templates/jobrbac.yaml"]; strings.Count(text, "kind: RoleBinding\n") != 1 || strings.Count(text, "kind: ClusterRoleBinding\n") != 1 {
+		t.Errorf("the permissions of jobs are\n%s", text)
 	}
 }
 

@@ -210,7 +210,8 @@ type ECSJob struct {
 type KubernetesJob struct {
 	JobCommon
 	Namespace       string            `json:"namespace,omitempty" check:"dns" doc:"Namespace of jobs. If absent: the agent's own namespace. Required if cluster is set."`
-	ServiceAccount  string            `json:"service_account,omitempty" check:"dns" alias:"service_account_name" doc:"Service account of jobs. If absent: the one that was installed with the agent. Required if cluster is set."`
+	ServiceAccount  string            `json:"service_account,omitempty" check:"dns" alias:"service_account_name" doc:"Service account of jobs whose role has none in service_accounts, and of jobs of the runner itself, such as its check. If absent: the one that was installed with the agent. Required if cluster is set."`
+	ServiceAccounts RoleAccounts      `json:"service_accounts,omitzero" doc:"Service accounts of jobs by the role of their operation. If absent: service_account, for all jobs."`
 	Image           string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
 	ImagePullPolicy string            `json:"image_pull_policy,omitempty" check:"pullpolicy" doc:"Always, IfNotPresent or Never."`
 	PullSecrets     []string          `json:"pull_secrets,omitempty" check:"dns" alias:"image_pull_secrets" doc:"Names of Secrets in the namespace with credentials for registries."`
@@ -225,6 +226,14 @@ type KubernetesJob struct {
 	Data            string            `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a pod's disk. If absent: /var/lib/fairlead-runner."`
 	KeepFor         Duration          `json:"keep_for,omitzero" only:"agent" doc:"How long the cluster keeps a finished job that the agent has not deleted. If absent: 1h."`
 	PassEnv         []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that the cluster or its cloud sets in a pod and that are passed to tools, such as those for the job's service account. If absent: the variables of the API server's address, of AWS IAM roles for service accounts, of EKS Pod Identity, and of Azure workload identity."`
+}
+
+// RoleAccounts are the service accounts of the roles of operations. The role without an account uses the account of all jobs.
+type RoleAccounts struct {
+	ReadOnly    string `json:"read_only,omitempty" check:"dns" doc:"Service account of plans. If absent: service_account."`
+	Deploy      string `json:"deploy,omitempty" check:"dns" doc:"Service account of applies, except those of modules. If absent: service_account."`
+	Provision   string `json:"provision,omitempty" check:"dns" doc:"Service account of applies of modules. If absent: service_account."`
+	Deprovision string `json:"deprovision,omitempty" check:"dns" doc:"Service account of destroys. If absent: service_account."`
 }
 
 // ClusterRunner is a runner whose jobs are Kubernetes Jobs. C sets how an agent next to the control plane reaches the

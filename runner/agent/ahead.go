@@ -250,7 +250,7 @@ func (a *Agent) startWarm(ctx context.Context, w *warmStep) (executor.Handle, er
 	if err != nil {
 		return nil, err
 	}
-	s.Identity = identity
+	s.Identity, s.Role = identity, component.Role(w.Role)
 	sized(&s, w.Size)
 	return by.executor.Start(ctx, s)
 }

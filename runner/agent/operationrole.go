@@ -23,16 +23,25 @@ var passedForAWS = []string{
 	"AWS_ENDPOINT_URL_SSM", "AWS_ENDPOINT_URL_SECRETS_MANAGER",
 }
 
+// claimedRole returns the role of a claim's operation; "" for a job of the runner itself. ok is false if the component's type
+// does not have the operation.
+func claimedRole(c wire.Claim) (role component.Role, ok bool) {
+	if job.Operation(c.Operation).OfRunner() {
+		return "", true
+	}
+	t, _ := component.Of(c.Plugin)
+	return t.Role(job.Operation(c.Operation))
+}
+
 // operationRole returns the role of the customer's stack that the step of a claim uses, and the
 // identity of a step in a task of its own, which can take only this role. The role is nil if the step
 // uses no role. It refuses an operation that the component's type does not have, because a wrong
 // role could permit too much.
 func operationRole(s *config.RunnerStack, region string, c wire.Claim) (_ *attempt.Role, identity string, _ error) {
-	if s == nil || job.Operation(c.Operation).OfRunner() {
+	role, ok := claimedRole(c)
+	if s == nil || ok && role == "" {
 		return nil, "", nil
 	}
-	t, _ := component.Of(c.Plugin)
-	role, ok := t.Role(job.Operation(c.Operation))
 	if !ok {
 		return nil, "", fmt.Errorf("the customer's stack has no role for the operation %q of %q", c.Operation, c.Plugin)
 	}

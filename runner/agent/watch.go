@@ -214,6 +214,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		return nil, err
 	}
 	s.Identity = identity
+	s.Role, _ = claimedRole(c) // The step refuses an operation that the type does not have.
 	sized(&s, c.Size)
 	if s.Folders, err = foldersOf(attemptID, in); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
@@ -33,6 +34,10 @@ type Step struct {
 	// task's role. If it is "", the step gets the identity of the driver's configuration. A
 	// driver whose place gives no identities ignores it.
 	Identity string
+	// Role is the role of the step's operation; "" for a job of the runner itself, which changes
+	// nothing outside of the runner. A driver whose place has one identity for each role uses it,
+	// and others ignore it.
+	Role component.Role
 	// CPU and Memory are the size that the step's component asks for; both are 0 if it asks
 	// for none. They take precedence over the driver's configuration. A driver that does not
 	// divide its machine ignores them.

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -186,6 +188,24 @@ func start(t *testing.T, o kubernetes.Options) (executor.Executor, executor.Hand
 		t.Fatal(err)
 	}
 	return e, h
+}
+
+// Each step runs as the account of its role. A step without a role, and one whose role has no account, runs as the account of all jobs.
+func TestEachRoleHasItsAccount(t *testing.T) {
+	s := newSite(t)
+	o := s.options()
+	o.Job.ServiceAccounts = runnerspec.RoleAccounts{ReadOnly: "plans", Deploy: "applies", Deprovision: "destroys"}
+	e := open(t, o)
+	for role, account := range map[component.Role]string{component.ReadOnly: "plans", component.Deploy: "applies", component.Deprovision: "destroys", component.Provision: "jobs", "": "jobs"} {
+		id := "job_" + cmp.Or(strings.ReplaceAll(string(role), "-", ""), "none") + "-1"
+		if _, err := e.Start(t.Context(), executor.Step{ID: id, Args: []string{"step"}, Role: role}); err != nil {
+			t.Fatal(err)
+		}
+		jobs, err := s.admin.BatchV1().Jobs(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: kubernetes.LabelAttempt + "=" + id})
+		if err != nil || len(jobs.Items) != 1 || jobs.Items[0].Spec.Template.Spec.ServiceAccountName != account {
+			t.Errorf("the step of role %q has the Jobs %+v (%v), want one with the account %s", role, jobs.Items, err, account)
+		}
+	}
 }
 
 // until waits until the condition is true, at most a minute.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 )
@@ -100,7 +101,7 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 	pod := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: e.labelled(s.ID)},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: e.o.Job.ServiceAccount, ImagePullSecrets: pull,
+			RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: e.account(s.Role), ImagePullSecrets: pull,
 			TerminationGracePeriodSeconds: &grace, NodeSelector: e.o.Job.NodeSelector,
 			EnableServiceLinks: &no, // service links would add variables that the step does not expect
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
@@ -119,6 +120,13 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 		return pod, nil
 	}
 	return overlaid(pod, e.overlay)
+}
+
+// account returns the service account of a role. A role without one uses the account of all jobs.
+func (e *Executor) account(role component.Role) string {
+	of := e.o.Job.ServiceAccounts
+	return cmp.Or(map[component.Role]string{component.ReadOnly: of.ReadOnly, component.Deploy: of.Deploy,
+		component.Provision: of.Provision, component.Deprovision: of.Deprovision}[role], e.o.Job.ServiceAccount)
 }
 
 // environment returns the step's variables: plain values in the pod, secrets as

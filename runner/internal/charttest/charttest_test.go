@@ -16,13 +16,16 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	helmkube "helm.sh/helm/v4/pkg/kube"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -162,7 +165,7 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" {
 		t.Errorf("the job ended as %+v, want succeeded", *j.Finish)
 	}
-	p := (<-pods.ResultChan()).Object.(*corev1.Pod)
+	p := podOf(t, pods, job)
 	if p.Spec.ServiceAccountName != deployed+"-jobs" || p.Labels["team"] != "blue" || p.Annotations["note"] != "x" || p.Spec.Containers[0].Image != repository+"@"+digest {
 		t.Errorf("the job's pod does not have the chart's settings: %+v", p)
 	}
@@ -173,6 +176,25 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 		jobs, err := c.BatchV1().Jobs(ns.Name).List(ctx, metav1.ListOptions{})
 		return err == nil && len(jobs.Items) == 0
 	})
+
+	// Each operation runs as the account of its role. The script runs only in the apply and the destroy.
+	of := map[string]string{"plan": "read-only", "apply": "deploy", "plan-destroy": "read-only", "destroy": "deprovision"}
+	ref := s.Push(map[string]string{"run": "#!/bin/sh\nexit 0\n"})
+	var plan *events.PlanRef
+	for _, op := range []string{"plan", "apply", "plan-destroy", "destroy"} {
+		sp := events.JobSpec{Plugin: "script", Operation: op, Install: "ins_1", InstallName: "acme", Component: "web", Timeout: 60, Grace: 5, Artifact: ref, Plan: plan}
+		job := s.Queue(sp)
+		j := s.UntilFinished(job)
+		if j.Finish.Outcome != "succeeded" {
+			t.Fatalf("the %s ended as %+v", op, *j.Finish)
+		}
+		if plan = nil; j.Finish.Plan != nil {
+			plan = &events.PlanRef{Job: fairlead.JobID(job), Digest: j.Finish.Plan.Digest}
+		}
+		if p := podOf(t, pods, job); p.Spec.ServiceAccountName != deployed+"-jobs-"+of[op] {
+			t.Errorf("the %s ran as %s", op, p.Spec.ServiceAccountName)
+		}
+	}
 
 	// The agent itself sends its log, because its steps share no folder with it.
 	if j := s.UntilFinished(s.Queue(events.JobSpec{Operation: "agent-log", Timeout: 60, Grace: 5})); !strings.Contains(string(j.Log), "msg=ready") {
@@ -194,8 +216,9 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 		t.Errorf("after the upgrade the last heartbeat is %+v, want capacity 3", b)
 	}
 	binding, err := c.RbacV1().ClusterRoleBindings().Get(ctx, ns.Name+"-"+deployed+"-jobs", metav1.GetOptions{})
-	if err != nil || binding.RoleRef.Name != "cluster-admin" || len(binding.Subjects) != 1 || binding.Subjects[0].Name != deployed+"-jobs" {
-		t.Errorf("cluster-admin has the binding %+v (%v), want one for the jobs' service account", binding, err)
+	if err != nil || binding.RoleRef.Name != "cluster-admin" || len(binding.Subjects) != 3 ||
+		slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool { return s.Name == deployed+"-jobs-read-only" || s.Name == deployed }) {
+		t.Errorf("cluster-admin has the binding %+v (%v), want one for the accounts of applies and destroys", binding, err)
 	}
 	if file, err := c.CoreV1().ConfigMaps(ns.Name).Get(ctx, deployed, metav1.GetOptions{}); err != nil || strings.Contains(file.Data["agent.yaml"], "pod_template") {
 		t.Errorf("the agent's file still has a pod template (%v)", err)
@@ -222,6 +245,21 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	}
 	if b := s.LastBeat(); !b.Ending {
 		t.Errorf("the last heartbeat is %+v, want one that reports the agent's end", b)
+	}
+}
+
+// podOf returns the pod of a job's first attempt, from a watch that has seen it.
+func podOf(t *testing.T, pods watch.Interface, job string) *corev1.Pod {
+	t.Helper()
+	for {
+		select {
+		case e := <-pods.ResultChan():
+			if p, ok := e.Object.(*corev1.Pod); ok && strings.HasPrefix(p.Labels["fairlead.dev/attempt"], job) {
+				return p
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("no pod of the job %s within a minute", job)
+		}
 	}
 }
 

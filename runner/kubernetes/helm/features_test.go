@@ -1,6 +1,9 @@
 package helm_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -391,7 +394,7 @@ func TestRefusalsOfTheClusterAppearInThePlan(t *testing.T) {
 		"a kind that the cluster does not have":   {nil, files{"templates/x.yaml": "apiVersion: none.example.com/v1\nkind: Nothing\nmetadata: {name: x}\n"}, fairlead.ReasonKindUnknown, "none.example.com/v1 Nothing"},
 		"a field that the kind does not have":     {nil, files{"templates/x.yaml": configMap("x") + "datum: 1\n"}, fairlead.ReasonObjectRefused, "datum"},
 		"a value that validation refuses":         {nil, files{"templates/x.yaml": strings.Replace(deployment, "matchLabels: {app: web}", "matchLabels: {app: other}", 1)}, fairlead.ReasonObjectRefused, "selector"},
-		"a quota":                                 {quota, files{"templates/x.yaml": configMap("x"), "templates/z.yaml": configMap("z")}, fairlead.ReasonClusterForbidden, "exceeded quota"},
+		"a quota":                                 {quota, files{"templates/x.yaml": configMap("x"), "templates/z.yaml": configMap("z")}, fairlead.ReasonAdmissionRefused, "exceeded quota"},
 		"an object of another owner":              {foreign, files{"templates/x.yaml": configMap("x")}, fairlead.ReasonObjectOwned, "ConfigMap/NS/x exists"},
 		"another namespace, which does not exist": {nil, files{"templates/x.yaml": strings.Replace(configMap("x"), "metadata:", "metadata:\n  namespace: no-such-namespace", 1)}, fairlead.ReasonObjectRefused, "no-such-namespace"},
 	} {
@@ -435,6 +438,9 @@ func foreign(w *world) {
 	}
 }
 
+// compared is the end of a row whose change the server did not check.
+const compared = " (the server permits no dry run, so the runner compared the object itself)"
+
 // A role without the permission to change objects can plan: the change is computed on this side.
 func TestPlanWithoutDryRunComputesTheChange(t *testing.T) {
 	w := newWorld(t)
@@ -449,7 +455,7 @@ func TestPlanWithoutDryRunComputesTheChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wantRows(p, "update ConfigMap/NS/a /data/gone,/data/k unverified", "create ConfigMap/NS/new unverified", "delete ConfigMap/NS/old")
+	w.wantRows(p, "update ConfigMap/NS/a /data/gone,/data/k unverified"+compared, "create ConfigMap/NS/new unverified"+compared, "delete ConfigMap/NS/old")
 	if !p.ClientDiff || !strings.Contains(w.log.String(), "The server permits no dry run of ConfigMap/"+w.ns+"/a") {
 		t.Errorf("ClientDiff %v\n%s", p.ClientDiff, w.log)
 	}
@@ -571,6 +577,60 @@ func TestReleaseOfAPersonIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wantRows(w.plan(c, nil), "update ConfigMap/NS/a /data/k")
+}
+
+// A release that Helm 3 made is taken over: its record has the form that Helm 3 writes, and its objects the fields of client-side apply.
+// A field that the new chart does not have goes, although Helm 3 wrote it.
+func TestReleaseOfHelm3IsTakenOver(t *testing.T) {
+	for k, changes := range map[string]string{
+		"four":  `/data/gone,/data/k unverified (takes over .data.k (conflict with "helm" using v1); `,
+		"three": "/data/gone unverified (", // a dry run alone would show no change
+	} {
+		t.Run(k, func(t *testing.T) { takeOverHelm3(t, k, changes) })
+	}
+}
+
+func takeOverHelm3(t *testing.T, k, changes string) {
+	w := newWorld(t)
+	ctx := t.Context()
+	object := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":%q,"labels":{"app.kubernetes.io/managed-by":"Helm"},
+		"annotations":{"meta.helm.sh/release-name":"web","meta.helm.sh/release-namespace":%q}},"data":{"k":"three","gone":"x"}}`, w.ns, w.ns)
+	var made corev1.ConfigMap
+	if err := json.Unmarshal([]byte(object), &made); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.CoreV1().ConfigMaps(w.ns).Create(ctx, &made, metav1.CreateOptions{FieldManager: "helm"}); err != nil {
+		t.Fatal(err)
+	}
+	// Helm 3 has no apply_method, and stores the templates of the chart in base64.
+	record := fmt.Sprintf(`{"name":"web","info":{"first_deployed":"2024-03-01T10:00:00.123456789+01:00","last_deployed":"2024-03-01T10:00:00.123456789+01:00","deleted":"","description":"Install complete","status":"deployed"},
+		"chart":{"metadata":{"name":"web","version":"0.9.0","apiVersion":"v2"},"lock":null,"templates":[{"name":"templates/a.yaml","data":%q}],"values":{},"schema":null,"files":null},
+		"manifest":"---\n# Source: web/templates/a.yaml\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: three\n  gone: x\n","version":1,"namespace":%q}`,
+		base64.StdEncoding.EncodeToString([]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: three, gone: x}\n")), w.ns)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write([]byte(record)); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.web.v1", Labels: map[string]string{"name": "web", "owner": "helm", "status": "deployed", "version": "1", "modifiedAt": "1709283600"}},
+		Type: "helm.sh/release.v1", Data: map[string][]byte{"release": []byte(base64.StdEncoding.EncodeToString(packed.Bytes()))}}
+	if _, err := w.client.CoreV1().Secrets(w.ns).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	four := chart(t, "1.0.0", files{"templates/a.yaml": configMap("a", "k", k)})
+	p := w.plan(four, nil)
+	w.wantRows(p, "import release NS/web (revision 1 was made by another program)",
+		"update ConfigMap/NS/a "+changes+"the release was made by client-side apply, so the runner computed which fields go)")
+	w.apply(p)
+	if got := w.configMap("a"); got["k"] != k || len(got) != 1 {
+		t.Errorf("the object has %v", got)
+	}
+	w.settled(four, nil)
+	w.apply(w.planDestroy())
+	if w.configMap("a") != nil {
+		t.Error("the destroy left the object")
+	}
 }
 
 func TestValuesAreCheckedAgainstTheSchema(t *testing.T) {

@@ -313,8 +313,15 @@ func (e *Engine) predict(ctx context.Context, c dynamic.Interface, o *object, ol
 			reason = "takes over " + conflicts(err)
 			continue
 		}
-		if refused, checkErr := e.noDryRun(ctx, c, o, live, text, err); checkErr != nil || !refused {
+		refused, checkErr := e.noDryRun(ctx, c, o, live, text, err)
+		switch {
+		case checkErr != nil:
 			return outcome{}, errors.Join(fmt.Errorf("dry run of %s from %s: %w", o.id(), o.source, err), checkErr)
+		case !refused && (apierrors.IsForbidden(err) || byWebhook(err)):
+			return outcome{}, &plugin.Error{Reason: fairlead.ReasonAdmissionRefused, Err: err, Message: fmt.Sprintf(
+				"A rule of the cluster refuses %s from %s: %s Correct the object in the chart, or the quota, policy or webhook that refuses it.", o.id(), o.source, sentence(brief(err)))}
+		case !refused:
+			return outcome{}, fmt.Errorf("dry run of %s from %s: %w", o.id(), o.source, err)
 		}
 		e.logf("The server permits no dry run of %s: its change is computed here, without the server's defaults and admission. The server's answer: %s", o.id(), brief(err))
 		break
@@ -323,13 +330,22 @@ func (e *Engine) predict(ctx context.Context, c dynamic.Interface, o *object, ol
 	if err != nil {
 		return outcome{}, fmt.Errorf("compute the change of %s: %w", o.id(), err)
 	}
-	return outcome{after: after, unverified: true}, nil
+	return outcome{after: after, unverified: true, reason: "the server permits no dry run, so the runner compared the object itself"}, nil
+}
+
+// byWebhook reports whether a webhook refused a request and gave no reason of its own. The API server itself gives a reason with each
+// status from 400 to 499.
+func byWebhook(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && status.ErrStatus.Reason == metav1.StatusReasonUnknown && status.ErrStatus.Code >= 400 && status.ErrStatus.Code < 500
 }
 
 // noDryRun reports whether the server refused the dry run itself and not the object: the role lacks the permission, or a
 // webhook has side effects. The server gives both refusals the same reason, so it is asked again.
 func (e *Engine) noDryRun(ctx context.Context, c dynamic.Interface, o *object, live *unstructured.Unstructured, text []byte, err error) (bool, error) {
 	switch {
+	case byWebhook(err):
+		return false, nil
 	case apierrors.IsForbidden(err):
 		verbs := []any{"patch"}
 		if live == nil {

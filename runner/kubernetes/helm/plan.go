@@ -404,14 +404,19 @@ func (p *planner) object(ctx context.Context, o, old *object, planned map[string
 	if live == nil {
 		return p.row(row, nil, p.e.own(o))
 	}
+	if last := p.all.last(); last != nil && last.rel.ApplyMethod != string(release.ApplyMethodServerSideApply) {
+		// Helm first moves the fields that it set by client-side apply to server-side apply, which a dry run cannot include: the apply
+		// then removes what the new manifest lacks, and the dry run does not.
+		if out.after, err = mergeLocally(oldObject, p.e.own(o), out.after); err != nil {
+			return fmt.Errorf("compute the change of %s: %w", o.id(), err)
+		}
+		row.Unverified = true
+		row.Reason = strings.TrimPrefix(row.Reason+"; the release was made by client-side apply, so the runner computed which fields go", "; ")
+	}
 	if same(live, out.after) {
 		return nil
 	}
 	row.Action = changeset.Update
-	if last := p.all.last(); last != nil && last.rel.ApplyMethod != string(release.ApplyMethodServerSideApply) {
-		// Helm first moves the fields that it set by client-side apply to server-side apply, which a dry run cannot include.
-		row.Unverified = true
-	}
 	return p.row(row, live, out.after)
 }
 

@@ -267,7 +267,7 @@ type record struct {
 
 func (s *site) inventory() (r record, exists bool) {
 	s.Helper()
-	list, err := s.admin.CoreV1().Secrets(s.ns).List(s.Context(), metav1.ListOptions{LabelSelector: "fairlead.dev/component=" + s.Owner.Component + ",fairlead.dev/install=" + s.Owner.Install})
+	list, err := s.admin.CoreV1().Secrets(s.Namespace).List(s.Context(), metav1.ListOptions{LabelSelector: "fairlead.dev/component=" + s.Owner.Component + ",fairlead.dev/install=" + s.Owner.Install})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -281,6 +281,16 @@ func (s *site) inventory() (r record, exists bool) {
 		s.Fatal(err)
 	}
 	return r, true
+}
+
+// inventoryName returns the name of the component's inventory, which no other Secret has.
+func (s *site) inventoryName() string {
+	s.Helper()
+	list, err := s.admin.CoreV1().Secrets(s.Namespace).List(s.Context(), metav1.ListOptions{LabelSelector: "fairlead.dev/component=" + s.Owner.Component})
+	if err != nil || len(list.Items) != 1 {
+		s.Fatalf("%d inventories, %v", len(list.Items), err)
+	}
+	return list.Items[0].Name
 }
 
 func (r record) names() string {

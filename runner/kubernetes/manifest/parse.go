@@ -33,7 +33,12 @@ type Object struct {
 }
 
 // place returns where a person finds the object.
-func (o Object) place() string { return fmt.Sprintf("%s:%d", o.File, o.Line) }
+func (o Object) place() string {
+	if o.File == "" {
+		return installNamespace
+	}
+	return fmt.Sprintf("%s:%d", o.File, o.Line)
+}
 
 // Limits of a component's files.
 const (

@@ -86,6 +86,11 @@ func (e Engine) Plan(ctx context.Context, objects []Object, destroy bool) (Plann
 		return Planned{}, err
 	}
 	p := &planner{run: r, definitions: map[schema.GroupKind]definition{}, namespaces: map[string]*wanted{}, local: map[string]bool{}}
+	if !destroy {
+		if objects, err = p.withNamespace(ctx, objects); err != nil {
+			return Planned{}, err
+		}
+	}
 	if err := p.prepare(ctx, objects); err != nil {
 		return Planned{}, err
 	}
@@ -125,6 +130,31 @@ func (p *planner) refs() []ref {
 	return all
 }
 
+// installNamespace is the place of the install's namespace if it is not in the component's files.
+const installNamespace = "the install's namespace"
+
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// withNamespace adds the install's namespace to the objects if the component creates it, or has created it, and its files do not
+// have it. A namespace of others is not the component's.
+func (p *planner) withNamespace(ctx context.Context, objects []Object) ([]Object, error) {
+	of := ref{Version: "v1", Kind: "Namespace", Name: p.Namespace}
+	if slices.ContainsFunc(objects, func(o Object) bool { return refOf(o.Unstructured).identity() == of.identity() }) {
+		return objects, nil
+	}
+	u, err := p.get(ctx, namespaces, of, "")
+	switch {
+	case plugin.ReasonOf(err) == fairlead.ReasonClusterForbidden:
+		return objects, nil // Such an identity could not create the namespace. A missing one fails the first dry run in it.
+	case err != nil:
+		return nil, err
+	case u != nil && ownerOf(u) != p.Owner.String():
+		return objects, nil
+	}
+	own := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": p.Namespace}}}
+	return append(slices.Clone(objects), Object{Unstructured: own}), nil
+}
+
 // earlier returns the objects that earlier applies may have created. An apply that was killed after it created the inventory's own
 // namespace has left that namespace without an inventory.
 func (p *planner) earlier(ctx context.Context) ([]ref, error) {
@@ -132,14 +162,12 @@ func (p *planner) earlier(ctx context.Context) ([]ref, error) {
 		return p.inv.Objects, nil
 	}
 	of := ref{Version: "v1", Kind: "Namespace", Name: p.Namespace}
-	u, err := p.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, of, "")
+	u, err := p.get(ctx, namespaces, of, "")
 	switch {
 	case plugin.ReasonOf(err) == fairlead.ReasonClusterForbidden:
 		return nil, nil // Such an identity could not create the namespace.
 	case err != nil:
 		return nil, err
-	case u == nil && p.namespaces[p.Namespace] == nil && len(p.all) > 0:
-		return nil, plugin.Errorf(fairlead.ReasonNamespaceMissing, "the namespace %s of the install does not exist: create it, or add it to the component's files", p.Namespace)
 	case u == nil || ownerOf(u) != p.Owner.String():
 		return nil, nil
 	}
@@ -319,8 +347,7 @@ func (p *planner) dryRun(ctx context.Context, w *wanted) (moved bool, err error)
 	local := p.local[w.resource.String()]
 	p.mu.Unlock()
 	if local {
-		w.byRunner = true
-		return false, p.predicted(w, "")
+		return false, p.compared(w)
 	}
 	after, err := p.apply(ctx, w.resource, w.Unstructured, w.live, false, true)
 	var taken string
@@ -341,8 +368,7 @@ func (p *planner) dryRun(ctx context.Context, w *wanted) (moved bool, err error)
 		}
 		p.local[w.resource.String()] = true
 		p.mu.Unlock()
-		w.byRunner = true
-		return false, p.predicted(w, "")
+		return false, p.compared(w)
 	case noNamespace(err):
 		return false, plugin.Errorf(fairlead.ReasonNamespaceMissing, "%s: the namespace %s of %s does not exist: create it, or add it to the component's files", w.place(), w.ref.Namespace, w.ref)
 	case apierrors.IsNotFound(err):
@@ -426,7 +452,9 @@ func conflicts(err error) (causes []string) {
 // set sets the change of an object from the server's answer.
 func (p *planner) set(w *wanted, after *unstructured.Unstructured, reason string) error {
 	c := p.newChange(w.ref)
-	c.Reason = reason
+	if c.Reason = reason; w.File == "" {
+		c.Reason = strings.TrimPrefix(reason+"; "+installNamespace, "; ")
+	}
 	known := p.inv.has(w.ref)
 	switch {
 	case w.live == nil:
@@ -461,6 +489,12 @@ func withoutOwner(u *unstructured.Unstructured) *unstructured.Unstructured {
 
 func (p *planner) newChange(of ref) changeset.Change {
 	return changeset.Change{Address: p.Mask(of.String()), Kind: of.kind()}
+}
+
+// compared sets the change of an object for which the job's identity may not do dry runs.
+func (p *planner) compared(w *wanted) error {
+	w.byRunner = true
+	return p.predicted(w, "the job's identity may not do dry runs, so the runner compared the object itself")
 }
 
 // predicted sets the change of an object that the server cannot compare.

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -115,11 +116,63 @@ func TestPlanRefusesWhatTheClusterDoesNotAccept(t *testing.T) {
 	}
 }
 
-func TestInstallWithoutNamespaceIsRefusedAtThePlan(t *testing.T) {
+const clusterRole = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: role-NS}\nrules: []\n"
+
+// A component creates the install's namespace if it is missing, as Helm does, also if its own objects are in no namespace: the list of
+// its objects is there. Its destroy deletes the namespace.
+func TestMissingNamespaceIsCreated(t *testing.T) {
 	s := newSite(t)
-	s.Namespace = "absent-" + s.ns
-	_, err := s.Plan(t.Context(), s.objects("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "+s.ns+"}\nrules: []"), false)
-	s.refused(err, fairlead.ReasonNamespaceMissing, s.Namespace)
+	s.Namespace = s.ns + "-new"
+	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n" + strings.ReplaceAll(clusterRole, "NS", s.ns)
+	p := s.plan(text)
+	s.wantRows(p, "create Namespace/NS-new", "create ClusterRole/role-NS", "create ConfigMap/NS-new/a unverified")
+	if c := s.row(p, "Namespace/NS-new"); c.Reason != "the install's namespace" {
+		t.Errorf("the reason is %q", c.Reason)
+	}
+	s.apply(p)
+	if again := s.plan(text); !again.NoOp {
+		t.Errorf("the plan after the apply is not empty: %s", rows(again))
+	}
+	// Also a version whose only object is in no namespace keeps it.
+	s.wantRows(s.plan(strings.ReplaceAll(clusterRole, "NS", s.ns)), "delete ConfigMap/NS-new/a")
+	s.wantRows(s.planDestroy(), "delete ConfigMap/NS-new/a", "delete ClusterRole/role-NS", "delete Namespace/NS-new", "delete Secret/NS-new/"+s.inventoryName())
+	s.apply(s.planDestroy())
+	if s.exists(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", s.Namespace) {
+		t.Error("the destroy left the namespace")
+	}
+}
+
+// The destroy keeps a namespace that the component has created and in which others have objects, and names one of them.
+func TestCreatedNamespaceStaysForOthers(t *testing.T) {
+	s := newSite(t)
+	s.Namespace = s.ns + "-new"
+	t.Cleanup(func() { s.admin.CoreV1().Namespaces().Delete(s.context(), s.Namespace, metav1.DeleteOptions{}) })
+	s.apply(s.plan("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"))
+	o := s.other("api")
+	o.apply(o.plan("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"))
+	o.wantRows(o.planDestroy(), "delete ConfigMap/NS-new/b", "delete Secret/NS-new/"+o.inventoryName())
+	p := s.planDestroy()
+	if c := s.row(p, "Namespace/NS-new"); c.Action != changeset.Forget || !strings.Contains(c.Reason, "which this component does not delete") {
+		t.Errorf("the namespace of two components: %+v", c)
+	}
+	s.apply(p)
+	if !s.exists(configMaps, s.Namespace, "b") {
+		t.Error("the destroy of one component deleted the object of the other")
+	}
+	if _, exists := s.inventory(); exists {
+		t.Error("the destroy left its inventory")
+	}
+}
+
+// A namespace that exists is not the component's, and an identity that may not see namespaces creates none.
+func TestExistingNamespaceIsNotTakenOver(t *testing.T) {
+	s := newSite(t)
+	const text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+	s.deploy(text)
+	s.wantRows(s.planDestroy(), "delete ConfigMap/NS/a", "delete Secret/NS/"+s.inventoryName())
+	reader := s.identity(rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, Verbs: []string{"get", "create", "patch"}})
+	s.Config = reader
+	s.wantRows(s.plan(text))
 }
 
 // Values of Secrets are never in a change, and the job's secrets are nowhere in it.

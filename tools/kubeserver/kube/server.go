@@ -48,6 +48,10 @@ const token = "administrator"
 // Server is at most one running cluster. Keep one per test binary and stop it at the
 // end of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct {
+	// Private makes Kubeconfig start a cluster also if KubeconfigEnv names one: for tests that compare, or could damage,
+	// the whole cluster.
+	Private bool
+
 	once       sync.Once
 	kubeconfig string
 	err        error
@@ -56,12 +60,12 @@ type Server struct {
 }
 
 // Kubeconfig returns the path of the administrator's kubeconfig. The first call starts
-// the cluster, unless KubeconfigEnv names a cluster. Without a cluster Kubeconfig skips
+// the cluster, unless KubeconfigEnv names a cluster and the Server is not private. Without a cluster Kubeconfig skips
 // the test, or fails it if RequireEnv is "1".
 func (s *Server) Kubeconfig(t testing.TB) string {
 	t.Helper()
 	s.once.Do(func() {
-		if f := os.Getenv(KubeconfigEnv); f != "" {
+		if f := os.Getenv(KubeconfigEnv); f != "" && !s.Private {
 			s.kubeconfig, s.err = f, testserver.Await(startLimit, func() error { _, err := os.Stat(f); return err })
 			return
 		}

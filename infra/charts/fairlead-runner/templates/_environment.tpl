@@ -52,6 +52,9 @@
   "stop_grace" $v.jobs.stopGrace
   "keep_for" $v.jobs.keepFor
 -}}
+{{- $accounts := dict -}}
+{{- range include "runner.roles" . | fromJsonArray }}{{ $_ := set $accounts (replace "-" "_" .) (printf "%s-%s" (include "runner.jobsAccount" $) .) }}{{ end -}}
+{{- $_ := set $job "service_accounts" $accounts -}}
 {{- range $name, $value := $job }}{{ if empty $value }}{{ $_ := unset $job $name }}{{ end }}{{ end -}}
 {{- $runner := dict "type" "kubernetes" "job" $job -}}
 {{- with $v.concurrency }}{{ $_ := set $runner "concurrency" (int .) }}{{ end -}}

@@ -56,6 +56,7 @@ require (
 
 require (
 	github.com/fluxcd/pkg/ssa v0.78.0
+	github.com/robfig/cron/v3 v3.0.1
 	github.com/ulikunitz/xz v0.5.17
 	go.opentelemetry.io/otel/sdk v1.45.0
 	go.opentelemetry.io/proto/otlp v1.11.0

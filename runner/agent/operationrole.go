@@ -32,9 +32,9 @@ func operationRole(s *config.RunnerStack, region string, c wire.Claim) (_ *attem
 		return nil, "", nil
 	}
 	t, _ := component.Of(c.Plugin)
-	role, ok := t.Role(job.Operation(c.Operation))
+	role, ok := t.RoleOf(job.Operation(c.Operation), c.Role)
 	if !ok {
-		return nil, "", fmt.Errorf("the customer's stack has no role for the operation %q of %q", c.Operation, c.Plugin)
+		return nil, "", fmt.Errorf("the customer's stack has no role %q for the operation %q of %q", c.Role, c.Operation, c.Plugin)
 	}
 	r, identity := roleOf(s, region, role)
 	return r, identity, nil

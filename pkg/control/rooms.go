@@ -72,6 +72,7 @@ type (
 	Stager      = state.Stager
 	PushedState = state.PushedState
 
+	Action           = execution.Action
 	AheadRequest     = execution.AheadRequest
 	Attempt          = execution.Attempt
 	Adopted          = execution.Adopted
@@ -83,6 +84,7 @@ type (
 	Job              = execution.Job
 	LogTerms         = execution.LogTerms
 	NewDeployment    = execution.NewDeployment
+	NewRun           = execution.NewRun
 	Plan             = execution.Plan
 	Report           = execution.Report
 	Started          = execution.Started

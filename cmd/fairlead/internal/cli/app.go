@@ -134,12 +134,13 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir string) (view.
 	return view.Published{Version: version, Before: before}, nil
 }
 
-// pushSources packs and pushes the source of each component. It returns the digests by
-// component name.
+// pushSources packs and pushes the source of each component and action. It returns the
+// digests by their names among the parts of the app.
 func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *appspec.App) (map[string]string, error) {
 	var names []string
-	for _, component := range app.Components {
-		names = append(names, component.Name)
+	parts := app.Parts()
+	for _, part := range parts {
+		names = append(names, part.Name)
 	}
 	open, err := cl.OpenRegistry(ctx, app.Name, names)
 	if err != nil {
@@ -149,20 +150,20 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 	if err != nil {
 		return nil, err
 	}
-	digests := make([]string, len(app.Components))
+	digests := make([]string, len(parts))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(pushes)
-	for i, component := range app.Components {
+	for i, part := range parts {
 		g.Go(func() error {
-			source, err := appspec.SourceOf(root.FS(), component)
+			source, err := appspec.SourceOf(root.FS(), part)
 			if err != nil {
 				return err
 			}
 			packed, err := artifact.PackShared(root, source.Folder, source.Shared, artifact.Limits{})
 			if err != nil {
-				return fmt.Errorf("pack component %q: %w", component.Name, err)
+				return fmt.Errorf("pack %q: %w", part.Name, err)
 			}
-			digests[i], err = artifact.Push(ctx, open.Registry+"/"+open.Repositories[component.Name], access, packed)
+			digests[i], err = artifact.Push(ctx, open.Registry+"/"+open.Repositories[part.Name], access, packed)
 			return err
 		})
 	}
@@ -170,8 +171,8 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 		return nil, err
 	}
 	out := map[string]string{}
-	for i, component := range app.Components {
-		out[component.Name] = digests[i]
+	for i, part := range parts {
+		out[part.Name] = digests[i]
 	}
 	return out, nil
 }

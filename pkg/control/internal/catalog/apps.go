@@ -20,7 +20,7 @@ type Version struct {
 	ID        fairlead.VersionID
 	Org       fairlead.OrgID
 	App       string
-	Artifacts map[string]string // digest by component
+	Artifacts map[string]string // digest by component, or by action with fairlead.ActionPrefix
 	Created   time.Time
 	Spec      *appspec.App // shared by all readers of the version; do not change it
 	New       bool         // this request created it
@@ -59,13 +59,14 @@ func (cat *Catalog) PublishVersion(ctx context.Context, org fairlead.OrgID, name
 	if spec.Name != name {
 		return Version{}, fairlead.Invalid(fairlead.CodeAppNameMismatch, "the configuration is of app %q, not %q", spec.Name, name)
 	}
-	for _, comp := range spec.Components {
-		if !digestPattern.MatchString(artifacts[comp.Name]) {
-			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s has no sha256 digest of its artifact", comp.Name)
+	parts := spec.Parts()
+	for _, part := range parts {
+		if !digestPattern.MatchString(artifacts[part.Name]) {
+			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s has no sha256 digest of its artifact", part.Name)
 		}
 	}
-	if len(artifacts) != len(spec.Components) {
-		return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d artifacts for %d components", len(artifacts), len(spec.Components))
+	if len(artifacts) != len(parts) {
+		return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d artifacts for %d components and actions", len(artifacts), len(parts))
 	}
 	canonical, err := spec.Canonical()
 	if err != nil {

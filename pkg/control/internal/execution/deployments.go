@@ -121,6 +121,9 @@ func existing(tx *kernel.Tx, out *Deployment, made string, err error) error {
 
 // fillNodes computes the deployment's graph: all nodes, or those of its targets and of what these need.
 func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	if d.Kind == deployment.Action {
+		return runNode(tx, inst, d)
+	}
 	if err := allNodes(tx, inst, d, version); err != nil {
 		return err
 	}
@@ -174,12 +177,16 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 			if !known {
 				was.Restored = inst.Restored
 			}
-			n.Lost, n.LostJob, n.Restored = was.Doubtful(), was.Lost, !was.Restored.IsZero()
+			if n.Run == nil {
+				n.Lost, n.LostJob, n.Restored = was.Doubtful(), was.Lost, !was.Restored.IsZero()
+			}
 		}
 	}()
 	if d.Kind == deployment.Teardown {
-		d.Nodes, err = removals(left)
-		return err
+		if d.Nodes, err = removals(left); err != nil {
+			return err
+		}
+		return teardownHooks(tx, inst, d)
 	}
 	if err := checkInputs(tx, inst, v.Spec); err != nil {
 		return err
@@ -209,6 +216,7 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 		n.Needs = append(slices.Clone(names), n.Needs...)
 		d.Nodes = append(d.Nodes, n)
 	}
+	d.Nodes = withHooks(d.Nodes, v)
 	return nil
 }
 
@@ -366,6 +374,7 @@ func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id 
 type DeploymentFilter struct {
 	Install string // name, also of an install that was forgotten
 	State   deployment.State
+	Action  string // only runs of this action
 }
 
 // Deployments lists the deployments that the filter selects, newest first. A page may have fewer deployments than the
@@ -373,6 +382,11 @@ type DeploymentFilter struct {
 func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q fairlead.PageQuery) (found []Deployment, next string, _ error) {
 	read := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
 		return ex.Store.Deployments(ctx, org, q)
+	}
+	if f.Action != "" {
+		if err := fairlead.CheckName("action", f.Action); err != nil {
+			return nil, "", err
+		}
 	}
 	byName := false
 	if f.Install != "" {
@@ -388,7 +402,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		}
 	}
 	pages := maxFiltered
-	if f.State == "" && !byName {
+	if f.State == "" && f.Action == "" && !byName {
 		pages = 1
 	}
 	first, limit := q.After == "", cmp.Or(q.Limit, engine.MaxPage)
@@ -399,7 +413,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 			return nil, "", err
 		}
 		for _, d := range p.Items {
-			if (f.State == "" || d.V.State == f.State) && (!byName || d.V.InstallName == f.Install) {
+			if (f.State == "" || d.V.State == f.State) && (f.Action == "" || d.V.Action == f.Action) && (!byName || d.V.InstallName == f.Install) {
 				found = append(found, deploymentOf(d))
 			}
 		}
@@ -407,7 +421,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 			break
 		}
 	}
-	if byName && first && next == "" && len(found) == 0 && f.State == "" {
+	if byName && first && next == "" && len(found) == 0 && f.State == "" && f.Action == "" {
 		return nil, "", fairlead.NotFound(fairlead.CodeInstallNotFound, f.Install)
 	}
 	return found, next, nil
@@ -505,13 +519,13 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		if err != nil {
 			return err
 		}
-		if since != "" && since != newID {
+		if since != "" && since != newID && old.V.Kind != deployment.Action {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeployedSince,
 				Message: fmt.Sprintf("deployment %s was created after deployment %s of install %s", since, id, inst.V.Name),
 				Hint:    "Deploy it again with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh, Targets: old.V.Targets,
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, Action: old.V.Action, Trigger: old.V.Trigger, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh, Targets: old.V.Targets,
 			Version: old.V.Version, RetryOf: id})
 		if err != nil {
 			return err
@@ -522,6 +536,10 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 			if was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly && !n.Restored {
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
+			continueHook(n, old.V)
+		}
+		if err := keepParams(tx, inst.V, old.V, &d); err != nil {
+			return err
 		}
 		r, err := admit(tx, inst, d)
 		out = deploymentOf(r)

@@ -119,7 +119,7 @@ func TestWrongActionsAreRefusedWithTheirPlace(t *testing.T) {
 		"a param of an unknown type":             {"list(string)", "lists", `"lists" is not a type of param`},
 		"a default of another type":              {"default: [b, a]", "default: 1", `the default of param "keys" wants a list(string)`},
 		"a param that is not declared":           {"${params.keys}", "${params.key}", `refers to a param that is not declared`},
-		"a param in a component":                 {`url: "${components.db.outputs.url}"}}`, `url: "${params.from}"}}`, `7:`},
+		"a param in a component":                 {`url: "${components.db.outputs.url}"}}`, `url: "${params.from}"}}`, `and only an action has params`},
 		"an input that is not declared":          {"${inputs.size}", "${inputs.sise}", `refers to an input that is not declared`},
 		"a list in a text":                       {`"${params.keys}"`, `"x ${params.keys}"`, `is a list(string), which cannot be part of a text`},
 		"an unknown role":                        {"role: provision", "role: deprovision", `"deprovision" is not a role of an action`},

@@ -210,6 +210,44 @@ func TestRunsWaitForEachOther(t *testing.T) {
 	})
 }
 
+// A run that waits for a deployment uses the version that this deployment brings, and is refused if this version does not
+// have its params.
+func TestQueuedRunUsesTheVersionDeployedThen(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, new string
+		state    deployment.State
+	}{
+		"another source":      {"source: ./backup", "source: ./better", deployment.Succeeded},
+		"without the param":   {"keep: {type: number, default: 7}", "hold: {type: number, default: 7}", deployment.Failed},
+		"without the action":  {"  backup:", "  rescue:", deployment.Failed},
+		"with another type":   {"keep: {type: number, default: 7}", "keep: {type: string, default: x}", deployment.Failed},
+		"with a longer limit": {"timeout: 7m", "timeout: 8m", deployment.Succeeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ran(t, func(p *plane, specs *[]events.JobSpec) {
+				next := p.publish(strings.Replace(strings.Replace(acting, c.old, c.new, 1), "${params.keep}", "x", strings.Count(c.new, "hold:")))
+				p.must("change an input", func() error {
+					_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
+					return err
+				})
+				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "second")
+				d := p.runAction(control.NewRun{Action: "backup", Params: map[string]json.RawMessage{"keep": json.RawMessage("30")}})
+				if d.State != deployment.Queued {
+					t.Fatalf("the run is %s", d.State)
+				}
+				p.work()
+				after := p.deployment(d.ID)
+				if after.State != c.state || c.state == deployment.Succeeded && after.Version != next.ID {
+					t.Errorf("the run of version %s is %s: %s; want %s of %s", after.Version, after.State, nodes(after), c.state, next.ID)
+				}
+				if c.state == deployment.Failed && slices.Contains(p.applied, "run actions.backup") {
+					t.Errorf("the tools did: %s", p.applied)
+				}
+			})
+		})
+	}
+}
+
 // The step of a run dies: what it did is unknown, so it does not run again by itself. A retry by a person does, with the
 // same params.
 func TestLostRunIsNotRepeated(t *testing.T) {

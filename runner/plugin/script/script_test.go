@@ -217,6 +217,10 @@ func TestRunOfAnActionIsNeverUnchanged(t *testing.T) {
 			t.Errorf("the plan of the run is %+v, %v", res.Plan, err)
 		}
 	}
+	// prints writes outputs, and a run has none.
+	if res, _, err := run(t, t.TempDir(), approved(t, spec("run", "sha256:prints"))); err != nil || res.Outputs != nil {
+		t.Errorf("a run that writes outputs returns %+v, %v", res.Outputs, err)
+	}
 	// The plan of an apply does not permit a run.
 	s := approved(t, spec("apply", "sha256:argument"))
 	s.Operation = "run"

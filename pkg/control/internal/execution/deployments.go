@@ -377,16 +377,29 @@ type DeploymentFilter struct {
 	Action  string // only runs of this action
 }
 
+func (f DeploymentFilter) check() error {
+	if f.Action == "" {
+		return nil
+	}
+	return fairlead.CheckName("action", f.Action)
+}
+
+// all reports whether the filter selects all deployments of its install.
+func (f DeploymentFilter) all() bool { return f.State == "" && f.Action == "" }
+
+// selects reports whether the filter selects a deployment of its install.
+func (f DeploymentFilter) selects(d store.Deployment) bool {
+	return (f.State == "" || d.State == f.State) && (f.Action == "" || d.Action == f.Action)
+}
+
 // Deployments lists the deployments that the filter selects, newest first. A page may have fewer deployments than the
 // limit, even none, and not be the last page.
 func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q fairlead.PageQuery) (found []Deployment, next string, _ error) {
 	read := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
 		return ex.Store.Deployments(ctx, org, q)
 	}
-	if f.Action != "" {
-		if err := fairlead.CheckName("action", f.Action); err != nil {
-			return nil, "", err
-		}
+	if err := f.check(); err != nil {
+		return nil, "", err
 	}
 	byName := false
 	if f.Install != "" {
@@ -402,7 +415,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		}
 	}
 	pages := maxFiltered
-	if f.State == "" && f.Action == "" && !byName {
+	if f.all() && !byName {
 		pages = 1
 	}
 	first, limit := q.After == "", cmp.Or(q.Limit, engine.MaxPage)
@@ -413,7 +426,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 			return nil, "", err
 		}
 		for _, d := range p.Items {
-			if (f.State == "" || d.V.State == f.State) && (f.Action == "" || d.V.Action == f.Action) && (!byName || d.V.InstallName == f.Install) {
+			if f.selects(d.V) && (!byName || d.V.InstallName == f.Install) {
 				found = append(found, deploymentOf(d))
 			}
 		}
@@ -421,7 +434,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 			break
 		}
 	}
-	if byName && first && next == "" && len(found) == 0 && f.State == "" && f.Action == "" {
+	if byName && first && next == "" && len(found) == 0 && f.all() {
 		return nil, "", fairlead.NotFound(fairlead.CodeInstallNotFound, f.Install)
 	}
 	return found, next, nil

@@ -58,6 +58,7 @@ require (
 	github.com/fluxcd/pkg/ssa v0.78.0
 	github.com/olareg/olareg v0.2.2
 	github.com/regclient/regclient v0.11.7
+	github.com/robfig/cron/v3 v3.0.1
 	github.com/sigstore/sigstore v1.10.8
 	github.com/sigstore/sigstore-go v1.3.0
 	github.com/ulikunitz/xz v0.5.17

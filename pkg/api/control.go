@@ -61,6 +61,7 @@ func (s *server) controlRoutes() {
 	s.appRoutes(c)
 	s.installRoutes(c)
 	s.stackRoutes(c)
+	s.actionRoutes(c)
 	s.deploymentRoutes(c)
 	s.jobRoutes(c)
 	s.runnerAdminRoutes(c)
@@ -315,6 +316,35 @@ func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*
 	return answer(out, nil)
 }
 
+func (s *server) actionRoutes(c *control.Control) {
+	register(s, op{Route: wire.ListActions, auth: apiToken, tag: "Actions", summary: "List the actions of the version that an install has deployed",
+		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound})},
+		func(ctx context.Context, in *InstallPath) (*body[wire.InstallActions], error) {
+			all, err := c.Actions(ctx, callerOf(ctx).org, in.Install)
+			out := wire.InstallActions{Items: []wire.InstallAction{}}
+			for _, a := range all {
+				out.Items = append(out.Items, renderInstallAction(a))
+			}
+			return answer(out, err)
+		})
+	type run struct {
+		InstallPath
+		Action string `path:"action" maxLength:"63" form:"name" doc:"Name of the action"`
+		OnceInput
+		Body wire.RunActionRequest
+	}
+	register(s, op{Route: wire.RunAction, auth: apiToken, tag: "Actions", summary: "Run an action, or queue the run", status: http.StatusCreated,
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeActionNotFound, fairlead.CodeActionComponents, fairlead.CodeInvalidParams, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		func(ctx context.Context, in *run) (*body[wire.Deployment], error) {
+			org := callerOf(ctx).org
+			d, err := c.RunAction(ctx, org, in.Install, control.NewRun{Action: in.Action, Params: in.Body.Params, Ask: deployment.Ask(in.Body.Ask), NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
+			if err != nil {
+				return nil, err
+			}
+			return s.newDeployment(ctx, org, d.ID)
+		})
+}
+
 func (s *server) deploymentRoutes(c *control.Control) {
 	type create struct {
 		InstallPath
@@ -337,14 +367,15 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		ListInput
 		IDInput
 		Install string `query:"install" maxLength:"63" form:"name-or-none" doc:"Only deployments of this install, also of a forgotten one"`
+		Action  string `query:"action" maxLength:"63" form:"name-or-none" doc:"Only runs of this action"`
 		State   string `query:"state" enum:"queued,running,awaiting-approval,succeeded,failed,canceled,canceling" doc:"Only deployments in this state"`
 	}
 	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
-		problems: slices.Concat(listing, codes{fairlead.CodeInstallNotFound})},
+		problems: slices.Concat(listing, codes{fairlead.CodeInstallNotFound, fairlead.CodeInvalidName})},
 		func(ctx context.Context, in *lst) (*paged[wire.Deployment], error) {
 			return list(&in.ListInput, renderDeployment, func(q fairlead.PageQuery) ([]control.Deployment, string, error) {
 				q.Prefix = in.ID
-				return c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, State: deployment.State(in.State)}, q)
+				return c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, Action: in.Action, State: deployment.State(in.State)}, q)
 			})
 		})
 	type get struct {
@@ -382,7 +413,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 	}
 	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Retry a failed deployment from where it failed", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerKindRefused, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerKindRefused, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeActionNotFound, fairlead.CodeActionComponents, fairlead.CodeInvalidParams, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.RetryDeployment(ctx, org, fairlead.DeploymentID(in.Deployment), in.IdempotencyKey)

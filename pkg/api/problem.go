@@ -79,7 +79,11 @@ func newProblem(err error, requestID string) *problem {
 		Detail: e.Message, Hint: e.Hint, Actions: renderActions(e.Hint, e.Args), RequestID: requestID, Details: e.Details}}
 	if inputs, ok := errors.AsType[appspec.InputProblems](err); ok {
 		for _, in := range inputs {
-			p.Errors = append(p.Errors, wire.FieldError{Location: in.Input, Message: in.Message})
+			message := in.Message
+			if in.Code == "unknown-param" { // the caller may not know the declared names
+				message = strings.TrimSpace(message + ". " + in.Hint)
+			}
+			p.Errors = append(p.Errors, wire.FieldError{Location: in.Input, Message: message})
 		}
 	}
 	if problems, ok := errors.AsType[runnerspec.Problems](err); ok {

@@ -35,13 +35,9 @@ func renderVersion(v control.Version) wire.AppVersion {
 	for _, g := range v.Spec.GroupsInOrder() {
 		out.InputGroups = append(out.InputGroups, wire.InputGroup{Name: g.Name, Title: g.Title, Description: g.Description})
 	}
-	for _, in := range v.Spec.Inputs {
-		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From}
-		if in.HasDefault && !in.Sensitive {
-			// The default was read from JSON, so Marshal cannot fail.
-			w.Default, _ = json.Marshal(in.Default)
-		}
-		out.Inputs = append(out.Inputs, w)
+	out.Inputs = append(out.Inputs, renderDeclared(v.Spec.Inputs)...)
+	for _, a := range v.Spec.Actions {
+		out.Actions = append(out.Actions, renderAction(a))
 	}
 	for _, c := range v.Spec.Components {
 		w := wire.AppComponent{Name: c.Name, Type: c.Type, DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name], Switch: c.Switch()}
@@ -50,6 +46,40 @@ func renderVersion(v control.Version) wire.AppVersion {
 			w.Built = &wire.BuiltSource{URL: from.URL, Chart: from.Chart, Ref: from.Ref, Revision: by.Revision, BuildJob: string(by.Job)}
 		}
 		out.Components = append(out.Components, w)
+	}
+	return out
+}
+
+// renderDeclared renders inputs of an app, or params of an action.
+func renderDeclared(declared []appspec.Input) []wire.AppInput {
+	out := make([]wire.AppInput, 0, len(declared))
+	for _, in := range declared {
+		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From}
+		if in.HasDefault && !in.Sensitive {
+			// The default was read from JSON, so Marshal cannot fail.
+			w.Default, _ = json.Marshal(in.Default)
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+func renderAction(a appspec.Action) wire.AppAction {
+	out := wire.AppAction{Name: a.Name, Description: a.Description, Type: a.Type, Params: renderDeclared(a.Params), Role: a.Role,
+		TimeoutSeconds: int64(time.Duration(a.Timeout) / time.Second), Before: a.Before, After: a.After}
+	if a.Schedule != nil {
+		out.Schedule = &wire.ActionSchedule{Cron: a.Schedule.Cron, Timezone: a.Schedule.Timezone}
+	}
+	return out
+}
+
+func renderInstallAction(a control.Action) wire.InstallAction {
+	out := wire.InstallAction{AppAction: renderAction(a.Action), Version: string(a.Version)}
+	if t := a.Timing; t != nil {
+		out.NextRun, out.LastRun = moment(t.Next), string(t.Last)
+		if t.Skipped != nil {
+			out.Skipped = &wire.SkippedRun{At: t.Skipped.At.UTC(), Code: string(t.Skipped.Code), Message: t.Skipped.Message}
+		}
 	}
 	return out
 }
@@ -180,11 +210,15 @@ func renderChanges(c *deployment.Changes) *wire.Changes {
 
 func renderDeployment(d control.Deployment) wire.Deployment {
 	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version), Names: d.Names,
-		Kind: string(d.Kind), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), Refresh: d.Refresh, Targets: d.Targets, RetryOf: string(d.RetryOf),
+		Kind: string(d.Kind), Action: d.Action, Trigger: string(d.Trigger), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), Refresh: d.Refresh, Targets: d.Targets, RetryOf: string(d.RetryOf),
 		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), CreatedBy: renderActor(d.By), CanceledBy: renderActor(d.StopBy), FinishedAt: moment(d.Finished)}
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
-		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, State: string(n.State),
+		var run deployment.Run
+		if n.Run != nil {
+			run = *n.Run
+		}
+		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, Action: run.Action, Trigger: string(run.Trigger), State: string(n.State),
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
 			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: string(n.Reason), Message: n.Message, ApprovedBy: renderActor(n.Approved)})
 	}

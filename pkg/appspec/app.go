@@ -42,8 +42,8 @@ const FileName = "app.yaml"
 // FormatVersion is the value of the field "fairlead". It selects the meaning of the other fields.
 const FormatVersion = "v1"
 
-// App is one version of an app's configuration. Inputs and components are
-// sorted by name.
+// App is one version of an app's configuration. Inputs, components and actions
+// are sorted by name.
 type App struct {
 	Name        string       `json:"name" must:"there" check:"name" doc:"The app's name: lower-case letters, digits and hyphens."`
 	Description string       `json:"description,omitempty" check:"description" doc:"Description of the app for the people who install it."`
@@ -52,6 +52,7 @@ type App struct {
 	AWS         *AWS         `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
 	Runner      *Runner      `json:"runner,omitempty" check:"runner" doc:"Which runners can run the app's jobs. Without it, every runner can."`
 	Components  []Component  `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
+	Actions     []Action     `json:"actions,omitempty" check:"actions" alias:"tasks scripts hooks" doc:"What can be run on an install, by name: by hand, on a schedule, or around an operation of a component."`
 }
 
 // Input is a value that each install gives to the app. Required means that an install must give the value; a required
@@ -263,25 +264,20 @@ type document struct {
 // members in a fixed order, lists sorted, numbers and references in one spelling. Two configurations with the same
 // meaning have the same bytes.
 func (a *App) Canonical() ([]byte, error) {
-	sorted := App{
-		Name: a.Name, Description: a.Description,
-		Inputs: slices.Clone(a.Inputs), Components: slices.Clone(a.Components), InputGroups: slices.Clone(a.InputGroups), AWS: a.AWS.canonical(), Runner: a.Runner.canonical(),
+	sorted := App{Name: a.Name, Description: a.Description, Components: slices.Clone(a.Components), InputGroups: slices.Clone(a.InputGroups),
+		AWS: a.AWS.canonical(), Runner: a.Runner.canonical()}
+	var err error
+	if sorted.Inputs, err = canonicalInputs("input", a.Inputs); err != nil {
+		return nil, err
 	}
 	if sorted.Inputs == nil {
 		sorted.Inputs = []Input{}
 	}
-	slices.SortFunc(sorted.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+	if sorted.Actions, err = canonicalActions(a.Actions); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(sorted.InputGroups, func(a, b InputGroup) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(sorted.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
-	for i := range sorted.Inputs {
-		if in := &sorted.Inputs[i]; in.HasDefault {
-			value, err := yamlnode.Normalize(in.Default)
-			if err != nil {
-				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of input %q: %v", in.Name, err)
-			}
-			in.Default = value
-		}
-	}
 	for i := range sorted.Components {
 		needs := slices.Clone(sorted.Components[i].DependsOn)
 		slices.Sort(needs)
@@ -297,6 +293,25 @@ func (a *App) Canonical() ([]byte, error) {
 		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "write app %q: %v", a.Name, err)
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// canonicalInputs returns a sorted copy with normalized defaults; nil if there are none.
+func canonicalInputs(noun string, inputs []Input) ([]Input, error) {
+	if len(inputs) == 0 {
+		return nil, nil
+	}
+	out := slices.Clone(inputs)
+	slices.SortFunc(out, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range out {
+		if in := &out[i]; in.HasDefault {
+			value, err := yamlnode.Normalize(in.Default)
+			if err != nil {
+				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of %s %q: %v", noun, in.Name, err)
+			}
+			in.Default = value
+		}
+	}
+	return out, nil
 }
 
 // FromCanonical reads the output of Canonical. It refuses all bytes that Canonical would not write: bytes that are not

@@ -36,7 +36,7 @@ func check(a *App, report reporter) {
 			report(where, "duplicate-name", fmt.Sprintf("the input %s is declared twice", yamlnode.Quote(in.Name)), "")
 		}
 		inputs[in.Name] = in
-		checkInput(report, where, in)
+		checkInput(report, where, "input", in)
 	}
 
 	checkGroups(report, a)
@@ -61,6 +61,7 @@ func check(a *App, report reporter) {
 		edges[c.Name] = checkComponent(report, c, inputs, components)
 	}
 	checkSwitches(report, a)
+	checkActions(report, a, inputs, components, edges)
 	checkCycles(report, edges)
 }
 
@@ -128,23 +129,24 @@ func checkDescription(report reporter, where, text string) {
 	}
 }
 
-func checkInput(report reporter, where string, in Input) {
-	checkName(report, where, "input", in.Name)
+// checkInput checks an input of the app, or a param of an action. noun is what it is.
+func checkInput(report reporter, where, noun string, in Input) {
+	checkName(report, where, noun, in.Name)
 	checkDescription(report, where+".description", in.Description)
 	t, err := ParseType(string(in.Type))
 	if err != nil || t != in.Type {
-		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of input", yamlnode.Quote(string(in.Type))), typeHint(string(in.Type)))
+		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of %s", yamlnode.Quote(string(in.Type)), noun), typeHint(string(in.Type)))
 		in.Type = Any // the unknown type is the problem: do not check the default as well
 	}
 	switch {
 	case in.HasDefault != (in.Default != nil):
-		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s is null", yamlnode.Quote(in.Name)),
-			`For an optional input, write "required: false" and no default.`)
+		report(where+".default", "wrong-type", fmt.Sprintf("the default of %s %s is null", noun, yamlnode.Quote(in.Name)),
+			fmt.Sprintf(`For an optional %s, write "required: false" and no default.`, noun))
 		return
 	case !in.HasDefault:
 		return
 	case in.Required:
-		report(where+".required", "required-with-default", fmt.Sprintf("the input %s is required and has a default, which is never used", yamlnode.Quote(in.Name)),
+		report(where+".required", "required-with-default", fmt.Sprintf("the %s %s is required and has a default, which is never used", noun, yamlnode.Quote(in.Name)),
 			"Remove one of the two.")
 	}
 	if err := in.Type.Check(in.Default); err != nil {
@@ -156,7 +158,7 @@ func checkInput(report reporter, where string, in Input) {
 		} else if outer == String {
 			hint = "Put quotes around it, or declare another type."
 		}
-		report(where+".default", "wrong-type", fmt.Sprintf("the default of input %s %v", yamlnode.Quote(in.Name), err), hint)
+		report(where+".default", "wrong-type", fmt.Sprintf("the default of %s %s %v", noun, yamlnode.Quote(in.Name), err), hint)
 	}
 }
 
@@ -168,21 +170,12 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 	if _, ok := component.Of(c.Type); !ok || c.Type == "" {
 		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamlnode.Quote(c.Type)), yamlnode.DidYouMean(c.Type, "types", component.Names()))
 	}
-	if clean, message, hint := cleanSource(c.Source); message != "" {
-		if c.Built() {
-			message, hint = strings.ReplaceAll(message, "the app's folder", "the repository"), "Name a folder of the repository, such as ./network."
-		}
-		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamlnode.Quote(c.Source), message), hint)
-	} else if clean != c.Source {
-		report(where+".source", "invalid-source", fmt.Sprintf("the source %s must be written as %q", yamlnode.Quote(c.Source), clean), "")
+	if c.Built() {
+		checkBuiltSource(report, where, c)
+	} else {
+		checkSource(report, where, c.Source)
 	}
-	checkGit(report, where, c)
-	checkChart(report, where, c)
-	if c.Job != (Job{}) {
-		if field, message, hint := runnerspec.OnFargate(c.Job.CPU, c.Job.Memory); field != "" {
-			report(where+".job."+field, "invalid-value", "the job's "+message, hint)
-		}
-	}
+	checkJob(report, where, c.Job)
 	needs := map[string]string{}
 	for _, need := range c.DependsOn {
 		place := where + ".depends_on|" + need
@@ -197,11 +190,24 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		}
 	}
 	checkSecrets(report, where, c)
+	maps.Copy(needs, checkVars(report, where, c, scopeNames{inputs: inputs, components: components}))
+	return needs
+}
+
+// checkVars checks the variables and options of a component, or of an action's part. It returns the components whose
+// outputs they refer to, each with the place of such a reference.
+func checkVars(report reporter, where string, c Component, names scopeNames) map[string]string {
+	needs := map[string]string{}
+	noun := "component"
+	if names.action {
+		noun = "action"
+	}
+	shown := yamlnode.Quote(strings.TrimPrefix(c.Name, ActionPrefix))
 	if len(c.Vars) > MaxVars {
-		report(where+".vars", "too-many-vars", fmt.Sprintf("the component %s sets %d vars, %d are allowed", yamlnode.Quote(c.Name), len(c.Vars), MaxVars), "")
+		report(where+".vars", "too-many-vars", fmt.Sprintf("the %s %s sets %d vars, %d are allowed", noun, shown, len(c.Vars), MaxVars), "")
 	}
 	if len(c.Options) > maxOptions {
-		report(where+".options", "too-many-options", fmt.Sprintf("the component %s sets %d options, %d are allowed", yamlnode.Quote(c.Name), len(c.Options), maxOptions), "")
+		report(where+".options", "too-many-options", fmt.Sprintf("the %s %s sets %d options, %d are allowed", noun, shown, len(c.Options), maxOptions), "")
 	}
 	values := c.Values()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -210,24 +216,49 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		place := where + ".vars." + name
 		if isOption {
 			place = where + ".options." + name
-			checkOption(report, place, c, name, value, inputs)
+			checkOption(report, place, c, name, value, names.inputs)
 		} else if !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
 			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a variable", yamlnode.Quote(name)),
 				"Use letters, digits, underscores and hyphens; begin with a letter or an underscore.")
 		}
 		for _, ref := range value.References() {
-			checkReference(report, place+"|"+ref.String(), c, ref, inputs, components)
-			if ref.Namespace == Components && components[ref.Name] && ref.Name != c.Name {
+			checkReference(report, place+"|"+ref.String(), c, ref, names)
+			if ref.Namespace == Components && names.components[ref.Name] && ref.Name != c.Name {
 				needs[ref.Name] = place + "|" + ref.String()
 			}
 		}
 		value.each(func(t template) {
 			if len(t) > 1 {
-				checkText(report, place, t, inputs)
+				checkText(report, place, t, names)
 			}
 		})
 	}
 	return needs
+}
+
+func checkSource(report reporter, where, source string) {
+	if clean, message, hint := cleanSource(source); message != "" {
+		report(where+".source", "invalid-source", fmt.Sprintf("the source %s %s", yamlnode.Quote(source), message), hint)
+	} else if clean != source {
+		report(where+".source", "invalid-source", fmt.Sprintf("the source %s must be written as %q", yamlnode.Quote(source), clean), "")
+	}
+}
+
+func checkJob(report reporter, where string, j Job) {
+	if j == (Job{}) {
+		return
+	}
+	if field, message, hint := runnerspec.OnFargate(j.CPU, j.Memory); field != "" {
+		report(where+".job."+field, "invalid-value", "the job's "+message, hint)
+	}
+}
+
+// scopeNames are the names that references can have.
+type scopeNames struct {
+	inputs     map[string]Input
+	params     map[string]Input // of an action
+	components map[string]bool
+	action     bool // the references are in the variables of an action
 }
 
 // maxOptions is the largest number of options of a component.
@@ -285,18 +316,17 @@ func checkSecrets(report reporter, where string, c Component) {
 	}
 }
 
-func checkReference(report reporter, where string, c Component, ref Reference, inputs map[string]Input, components map[string]bool) {
+func checkReference(report reporter, where string, c Component, ref Reference, names scopeNames) {
+	declared := names.declared(ref.Namespace)
 	switch ref.Namespace {
-	case Inputs:
-		in, ok := inputs[ref.Name]
-		if !ok {
-			report(where, "unknown-reference", fmt.Sprintf("%s refers to an input that is not declared", ref.show()),
-				yamlnode.DidYouMean(ref.Name, "inputs", slices.Collect(maps.Keys(inputs))))
+	case Params:
+		if !names.action {
+			report(where, "unknown-reference", fmt.Sprintf("%s refers to a param, and only an action has params", ref.show()), "A component's values come from inputs: ${inputs.NAME}.")
 			return
 		}
-		if outer, _ := in.Type.outer(); len(ref.Path) > 0 && (outer == String || outer == Number || outer == Bool) {
-			report(where, "wrong-type", fmt.Sprintf("%s has a path into input %q, which is a %s", ref.show(), in.Name, in.Type), "")
-		}
+		checkDeclared(report, where, "param", ref, declared)
+	case Inputs:
+		checkDeclared(report, where, "input", ref, declared)
 	case Install:
 		if !slices.Contains(InstallNames(), ref.Name) {
 			report(where, "unknown-reference", fmt.Sprintf("%s refers to an unknown fact of the install", ref.show()),
@@ -306,20 +336,48 @@ func checkReference(report reporter, where string, c Component, ref Reference, i
 		switch {
 		case ref.Name == c.Name:
 			report(where, "self-reference", fmt.Sprintf("%s refers to an output of its own component", ref.show()), "")
-		case !components[ref.Name]:
+		case !names.components[ref.Name]:
 			report(where, "unknown-reference", fmt.Sprintf("%s refers to a component that is not declared", ref.show()),
-				yamlnode.DidYouMean(ref.Name, "components", slices.Collect(maps.Keys(components))))
+				yamlnode.DidYouMean(ref.Name, "components", slices.Collect(maps.Keys(names.components))))
 		}
+	}
+}
+
+// declared returns the declarations to which references of the namespace refer; nil if it has none.
+func (n scopeNames) declared(namespace string) map[string]Input {
+	switch namespace {
+	case Inputs:
+		return n.inputs
+	case Params:
+		return n.params
+	}
+	return nil
+}
+
+// checkDeclared checks a reference to an input or a param. noun is which of the two.
+func checkDeclared(report reporter, where, noun string, ref Reference, declared map[string]Input) {
+	in, ok := declared[ref.Name]
+	if !ok {
+		article := "a"
+		if noun == "input" {
+			article = "an"
+		}
+		report(where, "unknown-reference", fmt.Sprintf("%s refers to %s %s that is not declared", ref.show(), article, noun),
+			yamlnode.DidYouMean(ref.Name, noun+"s", slices.Collect(maps.Keys(declared))))
+		return
+	}
+	if outer, _ := in.Type.outer(); len(ref.Path) > 0 && (outer == String || outer == Number || outer == Bool) {
+		report(where, "wrong-type", fmt.Sprintf("%s has a path into %s %q, which is a %s", ref.show(), noun, in.Name, in.Type), "")
 	}
 }
 
 // checkText reports references to lists and maps inside a text, if the declared type of an input is a list or map.
 // Outputs have no declared type; Resolve checks outputs.
-func checkText(report reporter, where string, text template, inputs map[string]Input) {
+func checkText(report reporter, where string, text template, names scopeNames) {
 	for _, part := range text {
 		ref, _ := part.(Reference)
-		in, ok := inputs[ref.Name]
-		if ref.Namespace != Inputs || !ok {
+		in, ok := names.declared(ref.Namespace)[ref.Name]
+		if !ok {
 			continue
 		}
 		t := in.Type

@@ -139,3 +139,12 @@ func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
 	}
 	return s, problems
 }
+
+// checkBuiltSource reports what is wrong with the source of a component that is built.
+func checkBuiltSource(report reporter, where string, c Component) {
+	checkSource(func(where, code, message, _ string) {
+		report(where, code, strings.ReplaceAll(message, "the app's folder", "the repository"), "Name a folder of the repository, such as ./network.")
+	}, where, c.Source)
+	checkGit(report, where, c)
+	checkChart(report, where, c)
+}

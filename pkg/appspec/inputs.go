@@ -10,10 +10,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// InputProblem is one problem of the values given for an app's inputs. It never holds a value.
+// InputProblem is one problem of the values given for an app's inputs, or for an action's params. It never holds a value.
 type InputProblem struct {
 	Input   string `json:"input"`
-	Code    string `json:"code"` // "unknown-input", "missing-input" or "wrong-type"
+	Code    string `json:"code"` // "unknown-input", "missing-input" or "wrong-type"; "unknown-param" or "missing-param"
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
 }
@@ -36,10 +36,21 @@ func (ps InputProblems) Error() string {
 // The error is a *fairlead.Error of KindInvalid with the code "invalid-inputs" that wraps InputProblems. It reports
 // unknown names, required inputs without a value and values of the wrong type, all at once, and never a value.
 func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
+	return checkValues("input", fairlead.CodeInvalidInputs, a.Inputs, given)
+}
+
+// CheckParams returns the value of every param of the action, as App.CheckInputs does for inputs. Its error has the
+// code "invalid-params".
+func (a Action) CheckParams(given map[string]any) (map[string]Resolved, error) {
+	return checkValues("param", fairlead.CodeInvalidParams, a.Params, given)
+}
+
+// checkValues is CheckInputs for the given declarations. noun is what they are, for messages and codes.
+func checkValues(noun string, code fairlead.Code, declared []Input, given map[string]any) (map[string]Resolved, error) {
 	var problems InputProblems
-	values := make(map[string]Resolved, len(a.Inputs))
-	names := make([]string, len(a.Inputs))
-	for i, in := range a.Inputs {
+	values := make(map[string]Resolved, len(declared))
+	names := make([]string, len(declared))
+	for i, in := range declared {
 		names[i] = in.Name
 		value, err := yamlnode.Normalize(given[in.Name])
 		if err == nil && value != nil {
@@ -48,16 +59,16 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 		switch {
 		case err != nil:
 			problems = append(problems, InputProblem{
-				Input: in.Name, Code: "wrong-type", Message: fmt.Sprintf("input %q %v", in.Name, err),
+				Input: in.Name, Code: "wrong-type", Message: fmt.Sprintf("%s %q %v", noun, in.Name, err),
 			})
 			continue
 		case value == nil && in.HasDefault:
 			if value, err = yamlnode.Normalize(in.Default); err != nil {
-				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of input %q: %v", in.Name, err)
+				return nil, fairlead.Invalid(fairlead.CodeInvalidDefault, "the default of %s %q: %v", noun, in.Name, err)
 			}
 		case value == nil && in.Required:
 			problems = append(problems, InputProblem{
-				Input: in.Name, Code: "missing-input", Message: fmt.Sprintf("input %q is required%s", in.Name, givenBy(in)), Hint: in.Description,
+				Input: in.Name, Code: "missing-" + noun, Message: fmt.Sprintf("%s %q is required%s", noun, in.Name, givenBy(in)), Hint: in.Description,
 			})
 			continue
 		}
@@ -66,8 +77,8 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
 			problems = append(problems, InputProblem{
-				Input: name, Code: "unknown-input", Message: fmt.Sprintf("there is no input %s", yamlnode.Quote(name)),
-				Hint: yamlnode.DidYouMean(name, "inputs", names),
+				Input: name, Code: "unknown-" + noun, Message: fmt.Sprintf("there is no %s %s", noun, yamlnode.Quote(name)),
+				Hint: yamlnode.DidYouMean(name, noun+"s", names),
 			})
 		}
 	}
@@ -76,8 +87,11 @@ func (a *App) CheckInputs(given map[string]any) (map[string]Resolved, error) {
 	}
 	slices.SortStableFunc(problems, func(a, b InputProblem) int { return strings.Compare(a.Input, b.Input) })
 	message := "an input is wrong"
-	if len(problems) > 1 {
-		message = fmt.Sprintf("%d inputs are wrong", len(problems))
+	switch {
+	case len(problems) > 1:
+		message = fmt.Sprintf("%d %ss are wrong", len(problems), noun)
+	case noun != "input":
+		message = "a " + noun + " is wrong"
 	}
-	return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidInputs, Message: message, Err: problems}
+	return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: code, Message: message, Err: problems}
 }

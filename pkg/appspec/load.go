@@ -16,14 +16,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
-// Load reads the app in the folder fsys: app.yaml and the folders that its components name. It returns either the app,
+// Load reads the app in the folder fsys: app.yaml and the folders that its components and actions name. It returns either the app,
 // or a nil app and all problems.
 //
 // fsys should support symbolic links (fs.ReadLinkFS, as os.Root and os.DirFS do). Load follows links that stay inside
 // fsys.
 //
-// Load calls checks for each component of an app that has no other problem. It reports their errors as problems of the
-// component's source.
+// Load calls checks for each part of an app that has no other problem. It reports their errors as problems of the
+// part's source.
 func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	src, problem := readFile(fsys)
 	if problem != nil {
@@ -32,11 +32,11 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	r := read(FileName, src, fsys)
 	modules := map[string]module{}
 	valid := len(r.Problems) == 0
-	for _, c := range r.app.Components {
+	for _, c := range r.app.Parts() {
 		if c.Built() {
 			continue // the build checks its files
 		}
-		at := r.Node("components." + c.Name + ".source")
+		at := r.Node(pathOf(c) + ".source")
 		written, _ := at.Value.(string)
 		source, wrong, _ := cleanSource(written)
 		if wrong != "" {
@@ -49,9 +49,9 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 		}
 		if wrapper, ok := fromRegistry(fsys, source, written); ok {
 			r.At(at.Place, "registry-source",
-				fmt.Sprintf("the source %s of component %s is an address in a module registry, not a folder of the app", yamlnode.Quote(written), yamlnode.Quote(c.Name)), wrapper)
+				fmt.Sprintf("the source %s of %s is an address in a module registry, not a folder of the app", yamlnode.Quote(written), nameOf(c)), wrapper)
 		} else if message != "" {
-			r.At(at.Place, "missing-source", fmt.Sprintf("the source %s of component %s %s", yamlnode.Quote("./"+source), yamlnode.Quote(c.Name), message), hint)
+			r.At(at.Place, "missing-source", fmt.Sprintf("the source %s of %s %s", yamlnode.Quote("./"+source), nameOf(c), message), hint)
 		}
 	}
 	if valid {
@@ -66,12 +66,28 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	return r.app, nil
 }
 
-// Check returns an error if a component's files are invalid. If the error is a *fairlead.Error, Load reports the
+// pathOf returns the path of a part in app.yaml.
+func pathOf(part Component) string {
+	if strings.HasPrefix(part.Name, ActionPrefix) {
+		return part.Name // actions.NAME
+	}
+	return "components." + part.Name
+}
+
+// nameOf returns a part's noun and name for a message.
+func nameOf(part Component) string {
+	if name, ok := strings.CutPrefix(part.Name, ActionPrefix); ok {
+		return "action " + yamlnode.Quote(name)
+	}
+	return "component " + yamlnode.Quote(part.Name)
+}
+
+// Check returns an error if the files of a component or of an action's part are invalid. If the error is a *fairlead.Error, Load reports the
 // problem with the code and the hint of the error.
 type Check func(Component, Source) error
 
 func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
-	for _, c := range app.Components {
+	for _, c := range app.Parts() {
 		if c.Built() {
 			continue
 		}
@@ -88,7 +104,7 @@ func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
 		if !ok {
 			e = &fairlead.Error{Code: fairlead.CodeMissingSource, Message: reason(err)}
 		}
-		report("components."+c.Name+".source", string(e.Code), fmt.Sprintf("the source of component %s cannot be packed: %s", yamlnode.Quote(c.Name), e.Message), e.Hint)
+		report(pathOf(c)+".source", string(e.Code), fmt.Sprintf("the source of %s cannot be packed: %s", nameOf(c), e.Message), e.Hint)
 	}
 }
 

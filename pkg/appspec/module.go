@@ -130,8 +130,8 @@ func (m module) addJSON(src []byte) error {
 // without a default that are not set, and references to outputs that are not declared. modules holds the modules that
 // could be read.
 func checkModules(app *App, modules map[string]module, report reporter) {
-	for _, c := range app.Components {
-		where := "components." + c.Name
+	for _, c := range app.Parts() {
+		where := pathOf(c)
 		if m, ok := modules[c.Name]; ok {
 			declared := slices.Collect(maps.Keys(m.variables))
 			for _, name := range slices.Sorted(maps.Keys(c.Vars)) {

@@ -54,6 +54,13 @@ func read(filename string, src []byte, fsys fs.FS) *reader {
 		slices.SortFunc(r.app.Inputs, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
 		slices.SortFunc(r.app.InputGroups, func(a, b InputGroup) int { return cmp.Compare(a.Name, b.Name) })
 		slices.SortFunc(r.app.Components, func(a, b Component) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(r.app.Actions, func(a, b Action) int { return cmp.Compare(a.Name, b.Name) })
+		for i := range r.app.Actions {
+			a := &r.app.Actions[i]
+			slices.SortFunc(a.Params, func(a, b Input) int { return cmp.Compare(a.Name, b.Name) })
+			slices.Sort(a.Before)
+			slices.Sort(a.After)
+		}
 	}
 	return r
 }
@@ -70,9 +77,12 @@ func (r *reader) report(where, code, message, hint string) {
 func (r *reader) rules() yamlnode.Rules {
 	type schema = yamlnode.Schema
 	name := schema{"type": "string", "pattern": fairlead.NamePattern}
-	var types []any
-	typeDocs, optionDocs := "", ""
+	var types, actionTypes []any
+	typeDocs, optionDocs, actionDocs := "", "", ""
 	for _, t := range component.Types() {
+		if slices.Contains(component.ActionTypes(), t.Name) {
+			actionTypes, actionDocs = append(actionTypes, t.Name), actionDocs+" "+t.Doc
+		}
 		types, typeDocs = append(types, t.Name), typeDocs+" "+t.Doc
 		for _, o := range t.Options {
 			optionDocs += fmt.Sprintf(" %s of %s: %s", o.Name, t.Name, o.Doc)
@@ -99,6 +109,11 @@ func (r *reader) rules() yamlnode.Rules {
 		"runnerkinds":   {Schema: schema{"minItems": 1, "items": schema{"enum": runnerKinds()}}},
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},
+		"actions":       {Schema: schema{"minProperties": 1, "maxProperties": MaxActions, "propertyNames": name}},
+		"actiontype":    {Doc: actionDocs, Schema: schema{"enum": actionTypes}},
+		"actionrole":    {Schema: schema{"enum": roleNames()}},
+		"params":        {Schema: schema{"maxProperties": MaxParams, "propertyNames": name}},
+		"hooks":         {Func: r.hook, Schema: schema{"uniqueItems": true, "maxItems": maxHooks, "items": schema{"type": "string", "pattern": `^` + fairlead.NameForm + `\.(` + strings.Join(hookOperations, "|") + `)$`}}},
 		"source":        {Schema: schema{"minLength": 1}},
 		"enabled":       {Schema: schema{"pattern": switchPattern}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
@@ -136,11 +151,17 @@ func (r *reader) literal(n yamlnode.Node) {
 }
 
 // dependency checks one item of depends_on and records its place.
-func (r *reader) dependency(f yamlnode.Field, where string) {
+func (r *reader) dependency(f yamlnode.Field, where string) { r.listed("component", f, where) }
+
+// hook checks one item of before or after and records its place.
+func (r *reader) hook(f yamlnode.Field, where string) { r.listed("operation", f, where) }
+
+// listed records the place of an item of a list. It reports an item that is in the list already.
+func (r *reader) listed(noun string, f yamlnode.Field, where string) {
 	text := f.Value.Value.(string)
 	named := strings.TrimSuffix(where, "."+f.Key) + "|" + text
 	if r.Given(named) {
-		r.At(f.Place, "duplicate-name", fmt.Sprintf("the component %s is listed twice", yamlnode.Quote(text)), "")
+		r.At(f.Place, "duplicate-name", fmt.Sprintf("the %s %s is listed twice", noun, yamlnode.Quote(text)), "")
 		return
 	}
 	r.Put(named, f.Value)
@@ -148,9 +169,31 @@ func (r *reader) dependency(f yamlnode.Field, where string) {
 
 // complete fills in omitted values and puts given values into canonical spelling.
 func (r *reader) complete() {
-	for i := range r.app.Inputs {
-		in := &r.app.Inputs[i]
-		where := "inputs." + in.Name
+	r.completeInputs("inputs.", r.app.Inputs)
+	for i := range r.app.Actions {
+		a := &r.app.Actions[i]
+		r.completeInputs("actions."+a.Name+".params.", a.Params)
+		if clean, wrong, _ := cleanSource(a.Source); wrong == "" {
+			a.Source = clean
+		}
+	}
+	for i := range r.app.Components {
+		c := &r.app.Components[i]
+		if c.Chart != nil && !r.Given("components."+c.Name+".source") {
+			c.Source = "."
+		}
+		c.Enabled = switchSpelling(c.Enabled)
+		if clean, wrong, _ := cleanSource(c.Source); wrong == "" {
+			c.Source = clean
+		}
+	}
+}
+
+// completeInputs is complete for inputs, or for the params of an action. prefix begins the path of each.
+func (r *reader) completeInputs(prefix string, inputs []Input) {
+	for i := range inputs {
+		in := &inputs[i]
+		where := prefix + in.Name
 		in.HasDefault = r.Given(where + ".default")
 		_, given := r.Node(where + ".required").Value.(bool)
 		in.Required = in.Required || (!given && !in.HasDefault)
@@ -164,15 +207,6 @@ func (r *reader) complete() {
 		}
 		if t, err := ParseType(string(in.Type)); err == nil {
 			in.Type = t
-		}
-	}
-	for i := range r.app.Components {
-		if c := &r.app.Components[i]; c.Chart != nil && !r.Given("components."+c.Name+".source") {
-			c.Source = "."
-		}
-		r.app.Components[i].Enabled = switchSpelling(r.app.Components[i].Enabled)
-		if clean, wrong, _ := cleanSource(r.app.Components[i].Source); wrong == "" {
-			r.app.Components[i].Source = clean
 		}
 	}
 }

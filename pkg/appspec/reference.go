@@ -17,6 +17,7 @@ const (
 	Inputs     = "inputs"     // ${inputs.NAME}
 	Install    = "install"    // ${install.NAME}
 	Components = "components" // ${components.NAME.outputs.OUTPUT}
+	Params     = "params"     // ${params.NAME}, in the variables of an action
 )
 
 // InstallNames returns the names of the namespace install.
@@ -26,8 +27,8 @@ func InstallNames() []string {
 
 // Reference names a value that is known when an install is deployed.
 type Reference struct {
-	Namespace string   // Inputs, Install or Components
-	Name      string   // name of the input, of the fact about the install, or of the component
+	Namespace string   // Inputs, Install, Components or Params
+	Name      string   // name of the input, of the fact about the install, of the component, or of the param
 	Output    string   // name of the component's output; "" in other namespaces
 	Path      []string // steps into a map (keys) or a list (numbers from 0)
 }
@@ -202,7 +203,7 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 	ref.Namespace = steps[0]
 	wanted := 2
 	switch ref.Namespace {
-	case Inputs, Install:
+	case Inputs, Install, Params:
 	case Components:
 		wanted = 4
 	case "var":
@@ -212,7 +213,7 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 		}
 		return ref, "is Terraform's name for a module's variable", fmt.Sprintf("An input of the app is ${inputs.%s}.", name)
 	default:
-		if name := yamlnode.Nearest(ref.Namespace, []string{Inputs, Install, Components}); name != "" {
+		if name := yamlnode.Nearest(ref.Namespace, []string{Inputs, Install, Components, Params}); name != "" {
 			return ref, fmt.Sprintf("begins with the unknown name %s", yamlnode.Quote(ref.Namespace)), fmt.Sprintf("Did you mean %q?", name)
 		}
 		return ref, fmt.Sprintf("begins with the unknown name %s", yamlnode.Quote(ref.Namespace)), ""

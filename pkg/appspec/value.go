@@ -57,6 +57,8 @@ func (v Value) each(f func(template)) {
 type Scope struct {
 	// Inputs holds a value for every declared input, as CheckInputs returns it.
 	Inputs map[string]Resolved
+	// Params holds a value for every declared param of an action, as CheckParams returns it. It is nil for a component.
+	Params map[string]Resolved
 	// Install holds the facts about the install, keyed by InstallNames.
 	Install map[string]string
 	// Outputs returns an output of a component that is already deployed.
@@ -188,6 +190,9 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 	case Inputs:
 		found, ok = s.Inputs[r.Name]
 		missing = fmt.Sprintf("input %q has no value", r.Name)
+	case Params:
+		found, ok = s.Params[r.Name]
+		missing = fmt.Sprintf("param %q has no value", r.Name)
 	case Install:
 		var text string
 		text, ok = s.Install[r.Name]

@@ -3,7 +3,8 @@
 // implements a type.
 //
 // Every type has the operations plan, apply, plan-destroy and destroy, and has outputs. The
-// table has no column for a property that all types share.
+// table has no column for a property that all types share. A type with the operation run is
+// also a type of actions.
 package component
 
 import (
@@ -175,9 +176,10 @@ var types = []Type{
 		MissingTool: "Install OpenTofu or Terraform on the runner, or set $FAIRLEAD_TOFU to its path. Then restart the agent.",
 	},
 	{
-		Name: "script", Doc: "script is a folder with the executable file run, which is started as `run apply` and `run destroy`.",
-		Executable:   "run",
-		Operations:   []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		Name: "script", Doc: "script is a folder with the executable file run, which is started as `run apply` and `run destroy`, and for an action as `run run`.",
+		Executable: "run",
+		Operations: []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision},
+			{job.OpPlanRun, ReadOnly}, {job.OpRun, Deploy}},
 		Blind:        true,
 		SecretPrefix: "FAIRLEAD_VAR_",
 		LostLog:      "It does not show what the executable did without output.",
@@ -263,6 +265,30 @@ func ThatDoes(o job.Operation) Type {
 		}
 	}
 	return Type{}
+}
+
+// ActionTypes returns the names of the types that an action can have.
+func ActionTypes() (names []string) {
+	for _, t := range types {
+		if _, ok := t.Role(job.OpRun); ok {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// ActionRoles returns the roles that an action can declare for its runs. None of them may delete
+// infrastructure.
+func ActionRoles() []Role { return []Role{ReadOnly, Deploy, Provision} }
+
+// RoleOf returns the role of a job: that of its operation, or the declared role if the operation
+// is a run and the role is one of ActionRoles. ok is false if the type does not have the
+// operation, or if the declared role is another.
+func (t Type) RoleOf(o job.Operation, declared string) (r Role, ok bool) {
+	if r, ok = t.Role(o); !ok || declared == "" || o != job.OpRun {
+		return r, ok
+	}
+	return Role(declared), slices.Contains(ActionRoles(), Role(declared))
 }
 
 // Role returns the role of the operation; ok is false if the type does not have the

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
+	"github.com/fairlead/fairlead/pkg/control/internal/execution"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -80,6 +81,9 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 			return nil
 		}
 		if err := runners.DropStack(tx, r.V.ID); err != nil {
+			return err
+		}
+		if err := execution.DropSchedules(tx, &r); err != nil {
 			return err
 		}
 		tx.DropMember(org, store.Member{Group: r.V.Group, Kind: store.MemberInstall, Name: r.V.Name})

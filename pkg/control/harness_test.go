@@ -180,7 +180,7 @@ func (p *plane) tryPublishAs(src, as string) (control.Version, error) {
 		p.t.Fatal(err)
 	}
 	artifacts := map[string]string{}
-	for _, c := range app.Components {
+	for _, c := range app.Parts() {
 		artifacts[c.Name] = fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(c.Name)))
 	}
 	return p.Publish(p.ctx, org, app.Name, control.NewVersion{Config: canonical, Artifacts: artifacts, Name: as})
@@ -326,6 +326,21 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 		digest := fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Component+want+string(spec.Job))))
 		p.plans[digest] = want
 		rep.Plan = &control.Plan{Digest: digest, NoOp: p.cloud[spec.Component] == want, Changes: deployment.Changes{Add: 1}}
+	case "plan-run":
+		b, err := json.Marshal(spec.Vars)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		digest := fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Component+string(b)+string(spec.Job))))
+		p.plans[digest] = string(b)
+		return control.Report{Outcome: control.OutcomeSucceeded, Plan: &control.Plan{Digest: digest, Changes: deployment.Changes{Run: 1}}}
+	case "run":
+		if _, ok := p.plans[spec.Plan.Digest]; !ok {
+			p.t.Fatalf("job %s runs a plan %s that was never made", spec.Job, spec.Plan.Digest)
+		}
+		delete(p.plans, spec.Plan.Digest)
+		p.applied = append(p.applied, "run "+spec.Component)
+		rep.Mutated = true
 	case "apply", "destroy":
 		want, ok := p.plans[spec.Plan.Digest]
 		if !ok {

@@ -75,6 +75,7 @@ type (
 	Stager      = state.Stager
 	PushedState = state.PushedState
 
+	Action           = execution.Action
 	AheadRequest     = execution.AheadRequest
 	Attempt          = execution.Attempt
 	Build            = execution.Build
@@ -89,6 +90,7 @@ type (
 	Job              = execution.Job
 	LogTerms         = execution.LogTerms
 	NewDeployment    = execution.NewDeployment
+	NewRun           = execution.NewRun
 	Plan             = execution.Plan
 	Report           = execution.Report
 	Started          = execution.Started

@@ -41,7 +41,7 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 		if f.Missing = lacks.Actions; lacks.States != nil {
 			f.StatesIn, f.StackHas = lacks.States.In, lacks.States.Has
 		}
-	case d.State.Final():
+	case d.State.Final() && d.Kind != deployment.Action: // a run of an action can be repeated at any time
 		if f.Since, err = execution.DeployedSince(c.Reading(ctx), d.Install, d.ID); err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ type Next struct {
 	Type      string // of the component
 	Operation job.Operation
 	Size      job.Size
+	Role      string // that a run of an action declares
 }
 
 // Ahead returns the next jobs that no person must approve first, at most limit, in the order in which they can begin.
@@ -30,13 +31,13 @@ func (d Deployment) Ahead(limit int) []Next {
 	doneAfter := map[string]int{} // for each component that will be done without a person: its number of remaining jobs and of those before them
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
-		rank, foreseen := 0, true
+		rank, foreseen := 0, n.Run == nil || len(n.Run.Around) == 0 // a hook may have nothing to do
 		for _, need := range n.Needs {
 			after, ok := doneAfter[need]
 			rank, foreseen = max(rank, after), foreseen && ok
 		}
 		next := func(apply bool) {
-			all = append(all, ranked{Next{n.Component, n.Type, n.operation(apply), n.Size}, rank})
+			all = append(all, ranked{Next{n.Component, n.Type, n.operation(apply), n.Size, n.role(apply)}, rank})
 			rank++
 		}
 		switch {
@@ -69,4 +70,12 @@ func (d Deployment) Ahead(limit int) []Next {
 		out = append(out, r.Next)
 	}
 	return out
+}
+
+// role returns the role that the node declares for its next job; "" for that of the operation.
+func (n *Node) role(apply bool) string {
+	if !apply || n.Run == nil {
+		return ""
+	}
+	return n.Run.Role
 }

@@ -184,7 +184,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	}
 	n.Changes, n.Digest = e.Changes, e.Digest
 	n.Reason, n.Message = "", ""
-	noOp := e.NoOp && !(n.blind() && (reconciled || n.Lost)) // a blind plan does not show what the lost apply left
+	noOp := e.NoOp && n.Run == nil && !(n.blind() && (reconciled || n.Lost)) // a blind plan does not show what the lost apply left
 	switch {
 	case noOp && reconciled:
 		n.State = Applied
@@ -211,7 +211,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 			n.Message = "the control plane was restored from a backup; the plan " + n.afterLoss()
 		}
 	case !d.Asks().waits(n.Changes):
-		return []Command{n.start()}
+		n.State = Approved // advance starts it, after the actions that run before it
 	default:
 		n.State = Awaiting
 	}
@@ -249,6 +249,8 @@ func applyEnded(d *Deployment, n *Node, e JobEnded) []Command {
 	switch {
 	case e.State == job.Succeeded:
 		n.State, n.Reason, n.Message = Applied, "", ""
+	case e.State == job.Lost && n.Run != nil:
+		n.State = NodeLost // a new plan would not show what the run did
 	case e.State == job.Lost && d.Stop != "":
 		n.State, n.Lost = NodeLost, true
 	case e.State == job.Lost:
@@ -285,8 +287,8 @@ func upToDate(d *Deployment, e UpToDate) error {
 }
 
 // MayBeUpToDate reports whether the node may end without a plan. A component whose last apply or destroy was lost needs a
-// plan, and so does one that is destroyed.
-func (n *Node) MayBeUpToDate() bool { return !n.Destroy && !n.Lost && !n.Restored }
+// plan, and so do one that is destroyed and a run of an action.
+func (n *Node) MayBeUpToDate() bool { return n.Run == nil && !n.Destroy && !n.Lost && !n.Restored }
 
 func unplannable(d *Deployment, e Unplannable) error {
 	n := d.Node(e.Component)
@@ -372,8 +374,9 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 }
 
 // advance starts jobs of approved nodes first, and after them jobs of pending nodes whose needs are done. It stops
-// when Parallelism nodes are active. It skips every pending node that needs a component which did not succeed. A
-// skipped node may cause later nodes to be skipped. Nodes are in dependency order, so one pass is enough.
+// when Parallelism nodes are active. It skips every pending node that needs a component which did not succeed, and
+// every approved node whose action before it did not succeed. Such an end can allow or end other nodes, so advance
+// repeats its passes until one of them changes nothing.
 func advance(d *Deployment) []Command {
 	if d.State == Queued || d.Stop != "" {
 		return nil
@@ -385,39 +388,120 @@ func advance(d *Deployment) []Command {
 		}
 	}
 	var cmds []Command
-	for i := range d.Nodes {
-		if n := &d.Nodes[i]; n.State == Approved && free > 0 {
-			free--
-			cmds = append(cmds, n.start())
-		}
+	start := func(c Command) {
+		free--
+		cmds = append(cmds, c)
 	}
-	for i := range d.Nodes {
-		n := &d.Nodes[i]
-		if n.State != Pending {
-			continue
-		}
-		ready := true
-		var broken []string
-		for _, need := range n.Needs {
-			s := d.Node(need).State
-			if s.Final() && !s.Done() {
-				broken = append(broken, need)
+	for moved := true; moved; {
+		moved = false
+		for i := range d.Nodes {
+			n := &d.Nodes[i]
+			if n.State != Approved {
+				continue
 			}
-			ready = ready && s.Done()
-		}
-		switch {
-		case len(broken) > 0:
-			n.State, n.Reason = Skipped, fairlead.ReasonNeedsFailed
-			n.Message = "it needs " + strings.Join(broken, ", ") + ", which did not succeed"
-			if d.unplanned(broken) {
-				n.Reason, n.Message = fairlead.ReasonNeedsOutputs, "not planned: needs "+strings.Join(broken, ", ")+", which has no plan"
+			switch waits, broken := d.before(n); {
+			case len(broken) > 0:
+				n.skip(broken)
+				moved = true
+			case !waits && free > 0:
+				start(n.start())
+				moved = true
 			}
-		case ready && free > 0:
-			free--
-			cmds = append(cmds, n.plan(Planning))
+		}
+		for i := range d.Nodes {
+			n := &d.Nodes[i]
+			if n.State != Pending {
+				continue
+			}
+			ready, broken := d.needs(n)
+			switch idle := d.idle(n); {
+			case len(broken) > 0:
+				n.State, n.Reason = Skipped, fairlead.ReasonNeedsFailed
+				n.Message = "it needs " + strings.Join(broken, ", ") + ", which did not succeed"
+				if d.unplanned(broken) {
+					n.Reason, n.Message = fairlead.ReasonNeedsOutputs, "not planned: needs "+strings.Join(broken, ", ")+", which has no plan"
+				}
+				moved = true
+			case idle:
+				n.State, n.Message = Unchanged, "not run: no changes of "+strings.Join(n.Run.Around, ", ")+" to apply"
+				moved = true
+			case ready && free > 0:
+				start(n.plan(Planning))
+				moved = true
+			}
 		}
 	}
 	return cmds
+}
+
+// needs reports whether the pending node can be planned. broken are the nodes that it waits for and that can no
+// longer be done.
+func (d *Deployment) needs(n *Node) (ready bool, broken []string) {
+	ready = true
+	for _, need := range n.Needs {
+		s := d.Node(need).State
+		if s.Final() && !s.Done() {
+			broken = append(broken, need)
+		}
+		ready = ready && s.Done()
+	}
+	if !n.Run.hook(Before) || len(n.Run.Around) == 0 {
+		return ready, broken
+	}
+	var reached, open, over bool
+	var failed []string
+	for _, name := range n.Run.Around {
+		switch s := d.Node(name).State; {
+		case s == Approved || s == Planned:
+			reached = true
+		case !s.Final():
+			open = true
+		case s.Done():
+			over = true
+		default:
+			failed = append(failed, name)
+		}
+	}
+	if !reached && !open && !over {
+		broken = append(broken, failed...)
+	}
+	return ready && reached, broken
+}
+
+// idle reports whether the pending node is a hook that has nothing to do in this deployment: all components around it have
+// ended, and no plan of them had changes. A hook that runs before an operation is also idle if a retry takes over that
+// the operation is done.
+func (d *Deployment) idle(n *Node) bool {
+	if n.Run == nil || len(n.Run.Around) == 0 {
+		return false
+	}
+	changed := func(name string) bool {
+		s := d.Node(name).State
+		return !s.Final() || s == Planned || s == Applied && n.Run.Trigger == After
+	}
+	return !slices.ContainsFunc(n.Run.Around, changed)
+}
+
+// before reports whether the approved node waits for actions that run before it. broken are those of them that did
+// not succeed.
+func (d *Deployment) before(n *Node) (waits bool, broken []string) {
+	for i := range d.Nodes {
+		if h := &d.Nodes[i]; h.Run.hook(Before) && slices.Contains(h.Run.Around, n.Component) && !h.State.Done() {
+			if waits = true; h.State.Final() {
+				broken = append(broken, h.Component)
+			}
+		}
+	}
+	return waits, broken
+}
+
+// skip ends an approved node whose actions before it did not succeed.
+func (n *Node) skip(broken []string) {
+	n.State, n.Reason = Skipped, fairlead.ReasonNeedsFailed
+	n.Message = strings.Join(broken, ", ") + " had to run before it and did not succeed"
+	if n.Lost {
+		n.State = NodeLost // an earlier apply was interrupted, and its plan was not applied
+	}
 }
 
 // NotPlanned returns the message of a node that a plan-only deployment skips. The node needs outputs of the given

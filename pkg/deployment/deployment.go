@@ -24,7 +24,37 @@ type Kind string
 const (
 	Deploy   Kind = "deploy"   // bring the install to a version
 	Teardown Kind = "teardown" // destroy all components of the install
+	Action   Kind = "action"   // run one action of the app
 )
+
+// Trigger is what starts a run of an action.
+type Trigger string
+
+// The triggers.
+const (
+	Manual   Trigger = "manual"   // a person or a program asked for the run
+	Schedule Trigger = "schedule" // the action's schedule
+	Before   Trigger = "before"   // a deployment is about to apply or destroy a component
+	After    Trigger = "after"    // a deployment has applied or destroyed a component
+)
+
+// Run makes a node a run of an action in place of a component. It has a plan, as a
+// component has, and the run executes exactly this plan. A lost run is final: the node
+// is never planned again, because no plan shows what the run did.
+type Run struct {
+	Action  string             `json:"action"`
+	Version fairlead.VersionID `json:"version"` // of the app; it declares the action
+	Trigger Trigger            `json:"trigger"`
+	// Around are the components whose operation a hook belongs to. A hook runs at most
+	// once in a deployment, and only if the plan of one of these components has changes.
+	// With the trigger After, they are among the node's Needs. With the trigger Before,
+	// they wait for the node between their approval and their apply or destroy.
+	Around []string `json:"around,omitempty"`
+	Role   string   `json:"role,omitempty"` // of the run's job, see component.Type.RoleOf
+}
+
+// hook reports whether the run belongs to the operation of a component.
+func (r *Run) hook(t Trigger) bool { return r != nil && r.Trigger == t }
 
 // State is the state of a deployment. All states except Queued are computed from its nodes.
 type State string
@@ -53,19 +83,19 @@ type NodeState string
 
 // The states of a node.
 const (
-	Pending     NodeState = "pending"           // waits for a component that it needs, or for the deployment's parallelism limit
+	Pending     NodeState = "pending"           // waits for a component that it needs, for the deployment's parallelism limit, or, as an action around an operation, for that operation
 	Planning    NodeState = "planning"          // its plan job is queued or runs
 	Awaiting    NodeState = "awaiting-approval" // its plan waits for a person's approval
-	Approved    NodeState = "approved"          // its plan was approved; it waits for the deployment's parallelism limit
-	Applying    NodeState = "applying"          // its apply or destroy job is queued or runs
+	Approved    NodeState = "approved"          // its plan was approved; it waits for actions that run before it, or for the deployment's parallelism limit
+	Applying    NodeState = "applying"          // its apply, destroy or run job is queued or runs
 	Reconciling NodeState = "reconciling"       // its apply was lost; a new plan shows what is missing
 	Applied     NodeState = "applied"           // final: changed as planned
-	Unchanged   NodeState = "unchanged"         // final: there was nothing to change
+	Unchanged   NodeState = "unchanged"         // final: there was nothing to change, or no operation around which the action runs
 	Planned     NodeState = "planned"           // final: planned in a plan-only deployment
 	NodeFailed  NodeState = "failed"            // final: its plan or apply failed
 	NodeStopped NodeState = "canceled"          // final: its job or the deployment was canceled
-	Skipped     NodeState = "skipped"           // final: a component that it needs did not succeed, or its variables are not known yet
-	NodeLost    NodeState = "lost"              // final: its apply was interrupted, and no plan has shown what is missing
+	Skipped     NodeState = "skipped"           // final: a component that it needs or an action before it did not succeed, or its variables are not known yet
+	NodeLost    NodeState = "lost"              // final: its apply or run was interrupted, and no plan has shown what is missing
 )
 
 // Done reports whether components that need this one may be planned.
@@ -92,9 +122,10 @@ type Changes struct {
 	Run     int  `json:"run,omitempty"` // programs that would run; their changes cannot be known
 }
 
-// Node is one component of a deployment.
+// Node is one component of a deployment, or one run of an action.
 type Node struct {
-	Component string           `json:"component"`
+	Component string           `json:"component"`         // of a run: the action's name after fairlead.ActionPrefix
+	Run       *Run             `json:"run,omitempty"`     // nil: a component
 	Type      string           `json:"type,omitempty"`    // a type of package component
 	Destroy   bool             `json:"destroy,omitempty"` // destroy it instead of applying it
 	Size      job.Size         `json:"size,omitzero"`     // of the node's jobs
@@ -170,6 +201,8 @@ type Deployment struct {
 	AutoApprove bool                  `json:"auto_approve,omitempty"` // only a plan that follows a lost apply waits for approval
 	Ask         Ask                   `json:"ask,omitempty"`          // "": derived from AutoApprove
 	Refresh     bool                  `json:"refresh,omitempty"`      // plan also components whose inputs have not changed
+	Action      string                `json:"action,omitempty"`       // of Kind Action: the name of the action
+	Trigger     Trigger               `json:"trigger,omitempty"`      // of Kind Action
 	Targets     []string              `json:"targets,omitempty"`      // the components that were asked for; empty: all
 	Parallelism int                   `json:"parallelism,omitempty"`  // limit of nodes with a job queued or running at the same time; 0: the constant Parallelism
 	RetryOf     fairlead.DeploymentID `json:"retry_of,omitempty"`
@@ -185,9 +218,9 @@ type Deployment struct {
 
 // MayChange reports whether the deployment may have changed something, or may still change something: it has not
 // ended, or it started an apply or destroy. A node with past jobs counts, because a past job may have been an apply.
-// A plan-only deployment changes nothing.
+// A plan-only deployment changes nothing, and a run of an action changes no component.
 func (d Deployment) MayChange() bool {
-	return !d.PlanOnly && (!d.State.Final() || slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ApplyJob != "" || len(n.Past) > 0 }))
+	return !d.PlanOnly && d.Kind != Action && (!d.State.Final() || slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ApplyJob != "" || len(n.Past) > 0 }))
 }
 
 // Node returns the node of the component, or nil.
@@ -200,15 +233,15 @@ func (d *Deployment) Node(component string) *Node {
 	return nil
 }
 
-// Targeted returns the nodes of the named components and of all that they need, in the order of nodes. Without names it
-// returns all nodes. If no node has one of the names, missing is that name.
+// Targeted returns the nodes of the named components and of all that they need, with the hooks around them, in the
+// order of nodes. Without names it returns all nodes. If no component has one of the names, missing is that name.
 func Targeted(nodes []Node, names []string) (chosen []Node, missing string) {
 	if len(names) == 0 {
 		return nodes, ""
 	}
 	wanted := map[string]bool{}
 	for _, name := range names {
-		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.Component == name }) {
+		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.Run == nil && n.Component == name }) {
 			return nil, name
 		}
 		wanted[name] = true
@@ -221,11 +254,29 @@ func Targeted(nodes []Node, names []string) (chosen []Node, missing string) {
 		}
 	}
 	for _, n := range nodes {
-		if wanted[n.Component] {
+		if wanted[n.Component] || n.Run != nil && slices.ContainsFunc(n.Run.Around, func(name string) bool { return wanted[name] }) {
 			chosen = append(chosen, n)
 		}
 	}
-	return chosen, ""
+	return withoutMissing(chosen), ""
+}
+
+// withoutMissing returns the nodes with hooks that refer only to nodes of the list. A hook can also need or surround
+// components that were not chosen, and they do not change in this deployment.
+func withoutMissing(nodes []Node) []Node {
+	there := map[string]bool{}
+	for _, n := range nodes {
+		there[n.Component] = true
+	}
+	missing := func(name string) bool { return !there[name] }
+	for i := range nodes {
+		if n := &nodes[i]; n.Run != nil {
+			run := *n.Run
+			run.Around = slices.DeleteFunc(slices.Clone(run.Around), missing)
+			n.Run, n.Needs = &run, slices.DeleteFunc(slices.Clone(n.Needs), missing)
+		}
+	}
+	return nodes
 }
 
 // clone returns a copy whose nodes can be changed without changing d.
@@ -237,6 +288,10 @@ func (d Deployment) clone() Deployment {
 // operation returns the operation of the node's next job.
 func (n *Node) operation(apply bool) job.Operation {
 	switch {
+	case apply && n.Run != nil:
+		return job.OpRun
+	case n.Run != nil:
+		return job.OpPlanRun
 	case apply && n.Destroy:
 		return job.OpDestroy
 	case apply:
@@ -252,6 +307,6 @@ type Command struct {
 	Cancel    fairlead.JobID // cancel this job; empty: start a job with the fields below
 	Component string
 	Operation job.Operation
-	PlanJob   fairlead.JobID // for an apply or destroy: the job whose saved plan is executed
+	PlanJob   fairlead.JobID // for an apply, destroy or run: the job whose saved plan is executed
 	Digest    string         // the digest of that saved plan
 }

@@ -3,6 +3,7 @@ package deployment_test
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -45,6 +46,22 @@ func drawDeployment(t *rapid.T) *model {
 			n.State = rapid.SampledFrom([]deployment.NodeState{deployment.Applied, deployment.Unchanged}).Draw(t, "as")
 		}
 		d.Nodes = append(d.Nodes, n)
+	}
+	components := len(d.Nodes)
+	for i := range rapid.SampledFrom([]int{0, 1, 2}).Draw(t, "hooks") {
+		run := &deployment.Run{Action: fmt.Sprintf("h%d", i), Trigger: rapid.SampledFrom([]deployment.Trigger{deployment.Before, deployment.After}).Draw(t, "trigger")}
+		n := deployment.Node{Component: "actions." + run.Action, State: deployment.Pending, Run: run}
+		for k := range components {
+			if rapid.IntRange(0, 1).Draw(t, "around") == 0 {
+				run.Around = append(run.Around, d.Nodes[k].Component)
+			}
+		}
+		if run.Trigger == deployment.After {
+			n.Needs = run.Around
+		}
+		if len(run.Around) > 0 {
+			d.Nodes = append(d.Nodes, n)
+		}
 	}
 	return &model{t: t, d: d, open: map[fairlead.JobID]deployment.Command{}, plan: map[string]deployment.JobEnded{},
 		approved: map[string]bool{}, lost: map[string]bool{}}
@@ -106,6 +123,20 @@ func (m *model) check(c deployment.Command) {
 			m.t.Fatalf("command to start %s %s, but %s is active", c.Operation, c.Component, id)
 		}
 	}
+	if n.Run != nil {
+		reached := func(name string) bool {
+			s := m.d.Node(name).State
+			return s != deployment.Pending && s != deployment.Planning && s != deployment.Awaiting && s != deployment.Unchanged
+		}
+		if m.lost[c.Component] || !slices.ContainsFunc(n.Run.Around, reached) {
+			m.t.Fatalf("command to start %s of the hook %s, lost %t, around %v", c.Operation, c.Component, m.lost[c.Component], n.Run.Around)
+		}
+	}
+	for _, h := range m.d.Nodes {
+		if h.Run != nil && h.Run.Trigger == deployment.Before && slices.Contains(h.Run.Around, c.Component) && c.Operation.Mutates() && !h.State.Done() {
+			m.t.Fatalf("command to start %s %s, but the hook %s before it is %s", c.Operation, c.Component, h.Component, h.State)
+		}
+	}
 	if removes := c.Operation == job.OpDestroy || c.Operation == job.OpPlanDestroy; removes != n.Destroy {
 		m.t.Fatalf("command to start %s for %s, whose Destroy is %t", c.Operation, c.Component, n.Destroy)
 	}
@@ -163,7 +194,10 @@ func (m *model) consistent() {
 		return
 	}
 	for _, n := range m.d.Nodes {
-		if n.State == deployment.Approved && working < limit && !m.canceled {
+		held := slices.ContainsFunc(m.d.Nodes, func(h deployment.Node) bool {
+			return h.Run != nil && h.Run.Trigger == deployment.Before && slices.Contains(h.Run.Around, n.Component) && !h.State.Final()
+		})
+		if n.State == deployment.Approved && working < limit && !held && !m.canceled {
 			m.t.Fatalf("%s is approved and waits, but only %d of %d are active", n.Component, working, limit)
 		}
 	}
@@ -225,7 +259,7 @@ func (m *model) end(mayLose bool) {
 	e := deployment.JobEnded{Job: id, State: rapid.SampledFrom(states).Draw(m.t, "ends")}
 	if !c.Operation.Mutates() && e.State == job.Succeeded {
 		e.Digest, e.Changes = "sha256:"+string(id), &deployment.Changes{}
-		if e.NoOp = rapid.IntRange(0, 3).Draw(m.t, "no-op") == 0; !e.NoOp {
+		if e.NoOp = rapid.IntRange(0, 3).Draw(m.t, "no-op") == 0; !e.NoOp || c.Operation == job.OpPlanRun {
 			m.plan[c.Component] = e
 			m.approved[c.Component] = m.d.AutoApprove && !m.lost[c.Component]
 		}
@@ -274,7 +308,7 @@ func TestInvariantsHoldForRandomEvents(t *testing.T) {
 			m.canceled = true
 			m.do(deployment.Cancel{})
 		}
-		for range 8 * (len(m.d.Nodes) + 1) {
+		for range 10 * (len(m.d.Nodes) + 1) {
 			m.end(false)
 			if m.d.State == deployment.Waiting {
 				m.approve()

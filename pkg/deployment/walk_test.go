@@ -31,6 +31,11 @@ func walked() (*walk, error) {
 			{{Component: "first", State: deployment.Pending}, {Component: "second", State: deployment.Pending, Needs: []string{"first"}}},
 			{{Component: "first", State: deployment.Applied}},
 			{{Component: "first", State: deployment.Pending}, {Component: "second", State: deployment.Pending}},
+			{{Component: "first", State: deployment.Pending}, {Component: "actions.second", State: deployment.Pending, Needs: []string{"first"},
+				Run: &deployment.Run{Action: "second", Trigger: deployment.After, Around: []string{"first"}}}},
+			{{Component: "first", State: deployment.Pending}, {Component: "actions.second", State: deployment.Pending,
+				Run: &deployment.Run{Action: "second", Trigger: deployment.Before, Around: []string{"first"}}}},
+			{{Component: "actions.first", State: deployment.Pending, Run: &deployment.Run{Action: "first", Trigger: deployment.Manual}}},
 		} {
 			d := deployment.Deployment{ID: "dep", State: deployment.Queued, PlanOnly: i&1 > 0, AutoApprove: i&2 > 0, Parallelism: 1, Nodes: nodes}
 			if err := w.visit(d); err != nil {
@@ -177,11 +182,15 @@ func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) strin
 		switch {
 		case n.State == deployment.Applying && e.Job == n.ApplyJob && e.Reason == fairlead.ReasonPlanElsewhere:
 			return "the plan was made at another place"
+		case n.State == deployment.Applying && e.Job == n.ApplyJob && n.Run != nil && e.State == job.Lost:
+			return "the run of the action was lost"
 		case n.State == deployment.Applying && e.Job == n.ApplyJob:
 			return "the job " + ended
 		case e.Job != n.PlanJob: // the job of another node
 		case e.State != job.Succeeded:
 			return "the plan job " + ended
+		case n.Run != nil:
+			return "the plan of the run is made"
 		case e.NoOp:
 			return "the plan finds nothing to do"
 		default:
@@ -189,6 +198,14 @@ func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) strin
 		}
 	}
 	switch {
+	case to == deployment.Skipped && n.State == deployment.Approved:
+		return "an action that runs before it did not succeed"
+	case to == deployment.Unchanged:
+		return "the components around the action have no changes"
+	case n.State == deployment.Pending && n.Run != nil && n.Run.Trigger == deployment.Before && to == deployment.Planning:
+		return "a component that the action runs before is approved"
+	case n.State == deployment.Approved && n.Run == nil:
+		return "the parallelism limit permits it, and the actions before it are done"
 	case to == deployment.Skipped:
 		return "a component that it needs did not succeed"
 	case n.State == deployment.Pending && len(n.Needs) > 0:

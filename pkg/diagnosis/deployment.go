@@ -74,6 +74,8 @@ func (d Deployment) current(n *deployment.Node) (job.Job, bool) {
 func (d Deployment) node(n *deployment.Node, now time.Time) []Situation {
 	var out []Situation
 	switch {
+	case n.State == deployment.NodeLost && n.Run != nil:
+		out = append(out, d.lostRun(n))
 	case n.State == deployment.Reconciling, n.State == deployment.Awaiting && n.Lost, n.State == deployment.NodeLost:
 		out = append(out, d.lost(n))
 	case n.State == deployment.NodeFailed:
@@ -105,7 +107,10 @@ func (d Deployment) lostJob(n *deployment.Node) job.Job {
 		}
 	}
 	op := job.OpApply
-	if n.Destroy {
+	switch {
+	case n.Run != nil:
+		op = job.OpRun
+	case n.Destroy:
 		op = job.OpDestroy
 	}
 	return job.Job{ID: cmp.Or(n.ApplyJob, n.LostJob), Operation: op, Plugin: n.Type, Component: n.Component} // the job's record was not read
@@ -166,6 +171,20 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		}
 		s.Next = append(s.Next, d.onward(texts.onward)...)
 	}
+	return s
+}
+
+// lostRun returns the situation of a run of an action that was lost. An action has no state, and no plan shows what its
+// run did.
+func (d Deployment) lostRun(n *deployment.Node) Situation {
+	j := d.lostJob(n)
+	s := Situation{Kind: Lost, Component: n.Component, Job: j.ID, Known: []string{logOfLost(j)}}
+	if s.What = fmt.Sprintf("The %s %s was interrupted. Its progress is unknown.", j.Operation, j.ID) + notRepeated; j.State == job.Lost {
+		s.What = lostWhat(j, d.Runner) + notRepeated
+	}
+	s.Next = append(s.Next, logs(j.ID, "shows what it did before"),
+		byHand("Find out what the run did: read its log, and look at the systems that it changed. If it must not do that twice, undo it first."))
+	s.Next = append(s.Next, d.onward("runs it again from the beginning")...)
 	return s
 }
 
@@ -508,6 +527,11 @@ func (d Deployment) over() (Situation, bool) {
 	s := Situation{Kind: Stopped, What: "The deployment was canceled. Components that were applied stay applied."}
 	if d.State == deployment.Failed {
 		s = Situation{Kind: Failed, What: "The deployment failed. Components that were applied stay applied."}
+	}
+	if d.Kind == deployment.Action {
+		s.What = map[deployment.State]string{deployment.Failed: "The run of action " + d.Action + " failed.", deployment.Canceled: "The run of action " + d.Action + " was canceled."}[d.State]
+		s.Next = d.onward("runs it again with the same params")
+		return s, true
 	}
 	s.Next = d.onward("resumes the deployment")
 	if len(s.Next) > 0 {

@@ -456,7 +456,10 @@ func atWork(j job.Job, r *Runner, now time.Time) (Situation, bool) {
 	after := "the job gets another attempt"
 	if j.Operation.Mutates() {
 		after = "the job is lost, and a new plan shows what is missing"
-		if typeOf(j).Blind {
+		switch {
+		case j.Operation.OfAction():
+			after = "the job is lost, and is not repeated"
+		case typeOf(j).Blind:
 			after = "the job is lost, and the deployment waits for your decision"
 		}
 	} else if j.Attempts >= job.MaxAttempts {

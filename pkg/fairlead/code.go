@@ -11,6 +11,9 @@ func (c Code) Reason() Reason { return Reason(c) }
 // Codes of problems. The catalogue of package api holds the meaning and the remedy of each;
 // docs/reference/problems.md is generated from it.
 const (
+	CodeActionComponents       Code = "action-components"
+	CodeActionNotFound         Code = "action-not-found"
+	CodeActionRunning          Code = "action-running"
 	CodeAgentNotFound          Code = "agent-not-found"
 	CodeAnswerTooLarge         Code = "answer-too-large"
 	CodeAppDeleting            Code = "app-deleting"
@@ -68,6 +71,7 @@ const (
 	CodeInvalidName            Code = "invalid-name"
 	CodeInvalidOIDCTrust       Code = "invalid-oidc-trust"
 	CodeInvalidOutcome         Code = "invalid-outcome"
+	CodeInvalidParams          Code = "invalid-params"
 	CodeInvalidReason          Code = "invalid-reason"
 	CodeInvalidRegion          Code = "invalid-region"
 	CodeInvalidRequest         Code = "invalid-request"

@@ -93,6 +93,10 @@ func CheckName(noun, name string) error {
 	}
 }
 
+// ActionPrefix begins the name of an action among the parts of an app, such as actions.backup. No component has such a
+// name, so that jobs, artifacts and nodes of deployments can name either.
+const ActionPrefix = "actions."
+
 // NamePattern is the regular expression of the names that CheckName accepts.
 const NamePattern = `^` + NameForm + `$`
 

@@ -65,7 +65,7 @@ func parseGrid(t *testing.T) []gridRow {
 
 // covers reports whether the row applies to j.
 func (r gridRow) covers(j job.Job) bool {
-	change := j.Operation == job.OpApply || j.Operation == job.OpDestroy
+	change := j.Operation == job.OpApply || j.Operation == job.OpDestroy || j.Operation == job.OpRun
 	is := func(cell, yes, no string, cond bool) bool {
 		return cell == "any" || cell == yes && cond || cell == no && !cond
 	}

@@ -62,6 +62,8 @@ const (
 	OpApply       Operation = "apply"        // execute exactly one saved plan
 	OpPlanDestroy Operation = "plan-destroy" // compute and save the removals of a destroy
 	OpDestroy     Operation = "destroy"      // execute exactly one saved plan of removals
+	OpPlanRun     Operation = "plan-run"     // compute and save what a run of an app's action would start
+	OpRun         Operation = "run"          // run an app's action: execute exactly one saved plan of a run
 	OpCheck       Operation = "check"        // do nothing; its success shows that the runner can run jobs
 	OpAgentLog    Operation = "agent-log"    // send the recent log of the runner's agent
 
@@ -77,18 +79,22 @@ const (
 
 // Operations returns all operations.
 func Operations() []Operation {
-	return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpCheck, OpAgentLog, OpBuild, OpMigrateState}
+	return []Operation{OpPlan, OpApply, OpPlanDestroy, OpDestroy, OpPlanRun, OpRun, OpCheck, OpAgentLog, OpBuild, OpMigrateState}
 }
 
 // Mutates reports whether the operation changes the customer's account. An
 // interrupted mutating job is never repeated without a new plan.
-func (o Operation) Mutates() bool { return o == OpApply || o == OpDestroy }
+func (o Operation) Mutates() bool { return o == OpApply || o == OpDestroy || o == OpRun }
+
+// OfAction reports whether the operation concerns an app's action and not a
+// component. It changes no record of a component.
+func (o Operation) OfAction() bool { return o == OpPlanRun || o == OpRun }
 
 // OfRunner reports whether the operation concerns a runner and not an install.
 func (o Operation) OfRunner() bool { return o == OpCheck || o == OpAgentLog || o == OpBuild }
 
 // Plans reports whether the operation saves a plan.
-func (o Operation) Plans() bool { return o == OpPlan || o == OpPlanDestroy }
+func (o Operation) Plans() bool { return o == OpPlan || o == OpPlanDestroy || o == OpPlanRun }
 
 // Lease names the session and the step that may report for a job until the lease
 // expires. Each claim raises the epoch by one. Requests with another epoch are
@@ -107,9 +113,10 @@ type Job struct {
 	Runner     fairlead.RunnerID     `json:"runner"`
 	Install    fairlead.InstallID    `json:"install,omitempty"`
 	Deployment fairlead.DeploymentID `json:"deployment,omitempty"`
-	Component  string                `json:"component,omitempty"`
+	Component  string                `json:"component,omitempty"` // or an app's action, as in a deployment's node
 	Operation  Operation             `json:"operation"`
 	Plugin     string                `json:"plugin"`
+	Role       string                `json:"role,omitempty"` // role of package component that a run of an action declares; empty: that of the operation
 
 	Terms Terms `json:"terms,omitzero"` // fixed when the job is created
 	Size  Size  `json:"size,omitzero"`  // fixed when the job is created; zero: the size that the runner is configured for

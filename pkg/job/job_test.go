@@ -326,9 +326,9 @@ func TestDueAndOverdue(t *testing.T) {
 	}
 }
 
-func TestOnlyApplyAndDestroyMutate(t *testing.T) {
+func TestOnlyApplyDestroyAndRunMutate(t *testing.T) {
 	want := map[job.Operation]bool{
-		job.OpPlan: false, job.OpApply: true, job.OpPlanDestroy: false, job.OpDestroy: true, job.OpCheck: false, job.OpAgentLog: false, job.OpBuild: false, job.OpMigrateState: false,
+		job.OpPlan: false, job.OpApply: true, job.OpPlanDestroy: false, job.OpDestroy: true, job.OpPlanRun: false, job.OpRun: true, job.OpCheck: false, job.OpAgentLog: false, job.OpBuild: false, job.OpMigrateState: false,
 	}
 	if len(job.Operations()) != len(want) {
 		t.Fatalf("there are %d operations, the test knows %d", len(job.Operations()), len(want))

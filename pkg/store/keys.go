@@ -65,6 +65,10 @@ const watchesList = "WATCHES"
 // partition is not enough, split it by a digit of the job's identifier.
 const duePartition = "DUE"
 
+// scheduleDuePartition is the partition of the Due index that holds the schedules of actions of all installs. They have
+// a partition of their own, because the sweep of jobs must not read them: a job that is late costs more.
+const scheduleDuePartition = "DUE#SCHEDULE"
+
 // Keys of single items.
 func appKey(org fairlead.OrgID, name string) engine.Key     { return key(appsPartition(org), name) }
 func installKey(org fairlead.OrgID, name string) engine.Key { return key(installsPartition(org), name) }
@@ -84,6 +88,9 @@ func componentKey(id fairlead.InstallID, name string) engine.Key {
 }
 func deploymentRefKey(id fairlead.InstallID, d fairlead.DeploymentID) engine.Key {
 	return key(installPartition(id), deploymentRefPrefix+string(d))
+}
+func actionScheduleKey(id fairlead.InstallID, action string) engine.Key {
+	return key(installPartition(id), schedulePrefix+action)
 }
 func stateKey(id fairlead.InstallID, component string) engine.Key {
 	return key(installPartition(id), statePrefix+component)
@@ -188,6 +195,7 @@ const (
 	versionNamePrefix   = "NAME#"
 	deploymentRefPrefix = "DEPLOYMENT#"
 	statePrefix         = "STATE#"
+	schedulePrefix      = "SCHEDULE#"
 	sessionPrefix       = "SESSION#"
 	agentPrefix         = "AGENT#"
 	openSessionsPrefix  = "OPEN#"
@@ -200,11 +208,18 @@ const (
 
 // dueKey returns an item's key in the Due index, or nil for the zero time. The
 // time has a fixed width, so the byte order is the order of time.
-func dueKey(at time.Time, id string) *engine.Key {
+func dueKey(at time.Time, id string) *engine.Key { return dueIn(duePartition, at, id) }
+
+// scheduleDueKey returns the key of an install's schedule in the Due index, or nil for the zero time.
+func scheduleDueKey(at time.Time, id fairlead.InstallID, action string) *engine.Key {
+	return dueIn(scheduleDuePartition, at, join(string(id), action))
+}
+
+func dueIn(partition string, at time.Time, id string) *engine.Key {
 	if at.IsZero() {
 		return nil
 	}
-	k := key(duePartition, join(dueTime(at), id))
+	k := key(partition, join(dueTime(at), id))
 	return &k
 }
 

@@ -18,7 +18,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	built := map[string]engine.Key{
 		"App": appKey("o", "n"), "Version": versionKey("ver_1"), "VersionRef": versionRefKey("app_1", time.Now(), "ver_1"), "VersionName": versionNameKey("app_1", "v1.4.0"), "VersionNames": versionNamesKey("ver_1"), "Install": installKey("o", "n"),
 		"Component": componentKey("ins_1", "c"), "DeploymentRef": deploymentRefKey("ins_1", "dep_1"),
-		"StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"), "ChangeSet": changeSetKey("job_1", 2),
+		"ActionSchedule": actionScheduleKey("ins_1", "a"), "StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"), "ChangeSet": changeSetKey("job_1", 2),
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),
 		"Agent": agentKey("run_1", "k"), "OpenSessions": openSessionsKey("run_1", "h"), "Trust": trustKey("run_1", "n"), "TokenUse": tokenUseKey("h"), "Enrolment": enrolmentKey("h"), "Token": tokenKey("h"), "TokenRef": tokenRefKey("o", "n"),
 		"Generation": generationKey(), "Count": countKey(Counted{Org: "o", Quota: "n"}), "Idempotency": idempotencyKey("h"), "Stack": stackKey("run_1"), "StackRef": stackRefKey("ins_1"),
@@ -52,6 +52,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		{"list", "`" + jobsList("{org}") + "`", "`{job}`"},
 		{"list", "`" + watchesList + "`", "`{runner}`"},
 		{"due", "`" + duePartition + "`", "`{time}#{job}`"},
+		{"due", "`" + scheduleDuePartition + "`", "`{time}#{install}#{name}`"},
 	}
 	if !slices.EqualFunc(orders, want, slices.Equal) {
 		t.Errorf("docs/contributing/table-items.md lists the orders of the indexes as %q; the store has %q", orders, want)

@@ -74,6 +74,10 @@ type Install struct {
 	Active  fairlead.DeploymentID   `json:"active,omitempty"`
 	Queue   []fairlead.DeploymentID `json:"queue,omitempty"`
 	Created time.Time               `json:"created"`
+	// Deployed is the version of the last whole deployment that succeeded. Its actions can be run on the install. It is
+	// empty before the first one and after a teardown.
+	Deployed  fairlead.VersionID `json:"deployed,omitempty"`
+	Scheduled bool               `json:"scheduled,omitempty"` // whether it has an ActionSchedule
 	// Restored is the time of a restore of the table. Jobs after the backup may have made
 	// components of which the install has no record; zero: the install is younger.
 	Restored time.Time `json:"restored,omitzero"`
@@ -176,10 +180,33 @@ const eventPrefix = "fairlead."
 // install's name, because an install can be forgotten before its deployments.
 type Deployment struct {
 	deployment.Deployment
-	InstallName string    `json:"install_name"`
-	RunnerName  string    `json:"runner_name"`
-	Shared      bool      `json:"shared,omitempty"` // the runner is shared by the operator
-	Changed     time.Time `json:"changed"`
+	InstallName string           `json:"install_name"`
+	RunnerName  string           `json:"runner_name"`
+	Shared      bool             `json:"shared,omitempty"` // the runner is shared by the operator
+	Params      map[string]Input `json:"params,omitempty"` // of a run of an action: the given ones
+	Changed     time.Time        `json:"changed"`
+}
+
+// ActionSchedule is the schedule of one action of an install. It exists while the version that the install has deployed
+// declares a schedule for the action.
+type ActionSchedule struct {
+	Org         fairlead.OrgID        `json:"org"`
+	Install     fairlead.InstallID    `json:"install"`
+	InstallName string                `json:"install_name"`
+	Action      string                `json:"action"`
+	Cron        string                `json:"cron"`
+	Timezone    string                `json:"timezone"`
+	Next        time.Time             `json:"next"`              // when the sweep starts the next run
+	Last        fairlead.DeploymentID `json:"last,omitempty"`    // the last run that the schedule started
+	LastAt      time.Time             `json:"last_at,omitzero"`  // the time of the schedule for which it was started
+	Skipped     *SkippedRun           `json:"skipped,omitempty"` // the last time for which no run was started; nil: none
+}
+
+// SkippedRun is a time of a schedule for which no run was started.
+type SkippedRun struct {
+	At      time.Time     `json:"at"`
+	Code    fairlead.Code `json:"code"` // action-running, or the code of the refusal
+	Message string        `json:"message"`
 }
 
 // Job is a job with its results.
@@ -189,6 +216,7 @@ type Job struct {
 	RunnerName  string             `json:"runner_name"`
 	Shared      bool               `json:"shared,omitempty"` // the runner is shared by the operator
 	Version     fairlead.VersionID `json:"version,omitempty"`
+	Run         *deployment.Run    `json:"run,omitempty"`         // as in the deployment's node; nil: a job of a component
 	Slot        bool               `json:"slot,omitempty"`        // the job needs a slot of its runner
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy

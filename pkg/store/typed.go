@@ -283,6 +283,41 @@ func (t *Tx) putJob(r Stored[Job]) {
 	put(t, jobKey(r.V.ID), r, list(jobsList(r.V.Org), id), due(dueKey(r.V.DueAt, id)))
 }
 
+// Schedules of actions.
+
+// ActionSchedule returns the schedule of an install's action.
+func (s *Store) ActionSchedule(ctx context.Context, id fairlead.InstallID, action string) (Stored[ActionSchedule], error) {
+	return get[ActionSchedule](ctx, s, actionScheduleKey(id, action), missing(fairlead.CodeActionNotFound, action))
+}
+
+// ActionSchedules lists the schedules of an install by action.
+func (s *Store) ActionSchedules(ctx context.Context, id fairlead.InstallID) ([]Stored[ActionSchedule], error) {
+	return all[ActionSchedule](ctx, s, engine.Query{Partition: installPartition(id), Prefix: schedulePrefix})
+}
+
+// DueSchedules returns up to limit schedules whose next run must start now, the most overdue first.
+func (s *Store) DueSchedules(ctx context.Context, now time.Time, limit int) ([]Stored[ActionSchedule], error) {
+	p, err := query[ActionSchedule](ctx, s, engine.Query{Index: engine.Due, Partition: scheduleDuePartition, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	due := p.Items
+	for len(due) > 0 && due[len(due)-1].V.Next.After(now) {
+		due = due[:len(due)-1]
+	}
+	return due, nil
+}
+
+// PutActionSchedule writes a schedule, with its place in the Due index.
+func (t *Tx) PutActionSchedule(r Stored[ActionSchedule]) {
+	put(t, actionScheduleKey(r.V.Install, r.V.Action), r, due(scheduleDueKey(r.V.Next, r.V.Install, r.V.Action)))
+}
+
+// DeleteActionSchedule removes a schedule.
+func (t *Tx) DeleteActionSchedule(r Stored[ActionSchedule]) {
+	t.delete(actionScheduleKey(r.V.Install, r.V.Action), r.Version)
+}
+
 // Runners, their agents and sessions.
 
 // Runner returns a runner by name.

@@ -34,7 +34,7 @@ func (w WarmStep) Waits(now time.Time) bool { return !w.Ended && w.Job == "" && 
 // the size that the job asks for: a smaller step could run out of memory, and a larger one costs more.
 func (w WarmStep) Fits(j Job) bool {
 	t, _ := component.Of(j.Plugin)
-	role, ok := t.Role(j.Operation)
+	role, ok := t.RoleOf(j.Operation, j.Role)
 	return ok && j.Size == w.Size && role == w.Role && w.Runner == j.Runner && (w.Install == "" || w.Install == j.Install) && (w.Deployment == "" || w.Deployment == j.Deployment)
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -60,7 +61,7 @@ func foldersOf(attemptID string, in attempt.Input) ([]executor.Folder, error) {
 	if in.InstallID == "" {
 		return folders, nil
 	}
-	for what, id := range map[string]string{"install": in.InstallID, "component": in.Component, "plan": in.PlanJob} {
+	for what, id := range map[string]string{"install": in.InstallID, "component": strings.TrimPrefix(in.Component, fairlead.ActionPrefix), "plan": in.PlanJob} {
 		if err := attempt.CheckID(id); err != nil && id != "" {
 			return nil, fmt.Errorf("the %s of the claim: %w", what, err)
 		}

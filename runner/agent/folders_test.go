@@ -20,6 +20,9 @@ func TestAContainerSeesOnlyItsOwnInstall(t *testing.T) {
 	}{
 		"a plan job: its own plan":               {attempt.Input{Job: "job_2", InstallID: "ins_1", Component: "web"}, []string{"state/ins_1/web", "plans/job_2"}, false},
 		"an apply job: the plan that it applies": {attempt.Input{Job: "job_2", InstallID: "ins_1", Component: "web", PlanJob: "job_1"}, []string{"state/ins_1/web", "plans/job_1"}, false},
+		"a run of an action: its own plan":       {attempt.Input{Job: "job_2", InstallID: "ins_1", Component: "actions.backup", PlanJob: "job_1"}, []string{"state/ins_1/actions.backup", "plans/job_1"}, false},
+		"an action with ..":                      {attempt.Input{Job: "job_2", InstallID: "ins_1", Component: "actions.../ins_2"}, nil, true},
+		"a component with a dot":                 {attempt.Input{Job: "job_2", InstallID: "ins_1", Component: "we.b"}, nil, true},
 		"a migration: its whole install":         {attempt.Input{Job: "job_2", InstallID: "ins_1"}, []string{"state/ins_1", "plans/job_2"}, false},
 		"a job without an install: nothing":      {attempt.Input{Job: "job_2"}, nil, false},
 		"an install ID with ..":                  {attempt.Input{Job: "job_2", InstallID: "..", Component: "web"}, nil, true},

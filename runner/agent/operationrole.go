@@ -30,7 +30,7 @@ func claimedRole(c wire.Claim) (role component.Role, ok bool) {
 		return "", true
 	}
 	t, _ := component.Of(c.Plugin)
-	return t.Role(job.Operation(c.Operation))
+	return t.RoleOf(job.Operation(c.Operation), c.Role)
 }
 
 // operationRole returns the role of the customer's stack that the step of a claim uses, and the
@@ -43,7 +43,7 @@ func operationRole(s *config.RunnerStack, region string, c wire.Claim) (_ *attem
 		return nil, "", nil
 	}
 	if !ok {
-		return nil, "", fmt.Errorf("the customer's stack has no role for the operation %q of %q", c.Operation, c.Plugin)
+		return nil, "", fmt.Errorf("the customer's stack has no role %q for the operation %q of %q", c.Role, c.Operation, c.Plugin)
 	}
 	r, identity := roleOf(s, region, role)
 	return r, identity, nil

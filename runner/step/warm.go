@@ -164,7 +164,7 @@ func (a *execution) take(c wire.Claim) error {
 		return fmt.Errorf("the control plane answers with no valid claim: job %q, epoch %d", c.Job, c.Epoch)
 	}
 	t, _ := component.Of(c.Plugin)
-	if role, ok := t.Role(job.Operation(c.Operation)); !ok || role != a.in.Warm.Role {
+	if role, ok := t.RoleOf(job.Operation(c.Operation), c.Role); !ok || role != a.in.Warm.Role {
 		return fmt.Errorf("the control plane assigns the %s of a %s to a step with the role %s", c.Operation, c.Plugin, a.in.Warm.Role)
 	}
 	if a.in.InstallID != "" && a.in.InstallID != c.InstallID {

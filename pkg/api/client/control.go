@@ -159,6 +159,16 @@ func (c *Client) PushState(ctx context.Context, install, component string, state
 	return get[wire.PushedState](ctx, c, call{route: wire.PushState, path: vars{"install": install, "component": component}, raw: state})
 }
 
+// ListActions returns the actions of the version that an install has deployed.
+func (c *Client) ListActions(ctx context.Context, install string) (wire.InstallActions, error) {
+	return get[wire.InstallActions](ctx, c, call{route: wire.ListActions, path: vars{"install": install}})
+}
+
+// RunAction starts or queues a run of an action.
+func (c *Client) RunAction(ctx context.Context, install, action string, in wire.RunActionRequest) (wire.Deployment, error) {
+	return get[wire.Deployment](ctx, c, call{route: wire.RunAction, path: vars{"install": install, "action": action}, in: in, key: NewIdempotencyKey()})
+}
+
 // CreateDeployment starts or queues a deployment.
 func (c *Client) CreateDeployment(ctx context.Context, install string, in wire.CreateDeploymentRequest) (wire.Deployment, error) {
 	return get[wire.Deployment](ctx, c, call{route: wire.CreateDeployment, path: vars{"install": install}, in: in, key: NewIdempotencyKey()})
@@ -167,6 +177,7 @@ func (c *Client) CreateDeployment(ctx context.Context, install string, in wire.C
 // DeploymentFilter selects deployments; the zero value selects all.
 type DeploymentFilter struct {
 	Install string // name, also of a forgotten install
+	Action  string // only runs of this action
 	State   string
 	ID      string // prefix of the IDs
 }
@@ -176,6 +187,7 @@ type DeploymentFilter struct {
 func (c *Client) ListDeployments(ctx context.Context, f DeploymentFilter, o ListOptions) (wire.Page[wire.Deployment], error) {
 	q := url.Values{}
 	set(q, "install", f.Install)
+	set(q, "action", f.Action)
 	set(q, "state", f.State)
 	set(q, "id", f.ID)
 	return page[wire.Deployment](ctx, c, o, call{route: wire.ListDeployments, query: q})

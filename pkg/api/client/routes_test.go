@@ -75,6 +75,11 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 			_, err := c.ListDeployments(ctx, client.DeploymentFilter{Install: "acme"}, one)
 			return err
 		},
+		"GET /v1/installs/acme/actions": func(c *client.Client) error { _, err := c.ListActions(ctx, "acme"); return err },
+		"POST /v1/installs/acme/actions/backup/runs key": func(c *client.Client) error {
+			_, err := c.RunAction(ctx, "acme", "backup", wire.RunActionRequest{})
+			return err
+		},
 		"GET /v1/deployments/dep_1": func(c *client.Client) error { _, err := c.GetDeployment(ctx, "dep_1"); return err },
 		"GET /v1/deployments/dep_1?after=4&wait_seconds=2": func(c *client.Client) error {
 			_, err := c.WaitDeployment(ctx, "dep_1", 4, 1100*time.Millisecond)

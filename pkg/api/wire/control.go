@@ -29,6 +29,8 @@ var (
 	GetOutputs          = Route{"get-outputs", "GET", "/v1/installs/{install}/outputs"}
 	UnlockState         = Route{"unlock-state", "POST", "/v1/installs/{install}/components/{component}/unlock"}
 	PushState           = Route{"push-state", "PUT", "/v1/installs/{install}/components/{component}/state"}
+	ListActions         = Route{"list-actions", "GET", "/v1/installs/{install}/actions"}
+	RunAction           = Route{"run-action", "POST", "/v1/installs/{install}/actions/{action}/runs"}
 	CreateDeployment    = Route{"create-deployment", "POST", "/v1/installs/{install}/deployments"}
 	ListDeployments     = Route{"list-deployments", "GET", "/v1/deployments"}
 	GetDeployment       = Route{"get-deployment", "GET", "/v1/deployments/{deployment}"}
@@ -145,7 +147,8 @@ type AppVersion struct {
 	// RunnerKinds are kinds of package runnerspec.
 	RunnerKinds []string `json:"runner_kinds,omitempty" doc:"The kinds of runners that the version can use; absent: every kind"`
 
-	Config json.RawMessage `json:"config,omitempty" doc:"The app's configuration in canonical JSON; on single versions only"`
+	Config  json.RawMessage `json:"config,omitempty" doc:"The app's configuration in canonical JSON; on single versions only"`
+	Actions []AppAction     `json:"actions,omitempty" doc:"What can be run on an install"`
 }
 
 // AppInput is an input that an app declares.
@@ -192,6 +195,53 @@ type BuiltSource struct {
 	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart"`
 	Revision string `json:"revision" doc:"Commit that was built, or digest of the chart's archive"`
 	BuildJob string `json:"build_job" doc:"Job that built the artifact"`
+}
+
+// AppAction is an action of an app version.
+type AppAction struct {
+	Name           string          `json:"name"`
+	Description    string          `json:"description,omitempty"`
+	Type           string          `json:"type"`
+	Params         []AppInput      `json:"params" nullable:"false"`
+	Role           string          `json:"role,omitempty" enum:"read-only,deploy,provision" doc:"The role of the customer's stack that a run uses; absent: deploy"`
+	TimeoutSeconds int64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"How long a run may take; absent: as long as an apply"`
+	Schedule       *ActionSchedule `json:"schedule,omitempty" doc:"When the action runs by itself"`
+	Before         []string        `json:"before,omitempty" doc:"Operations, such as web.apply, before which a deployment runs the action"`
+	After          []string        `json:"after,omitempty" doc:"Operations, such as web.apply, after which a deployment runs the action"`
+}
+
+// ActionSchedule is when an action runs by itself.
+type ActionSchedule struct {
+	Cron     string `json:"cron" doc:"Minute, hour, day of the month, month, day of the week"`
+	Timezone string `json:"timezone" doc:"Name in the IANA database"`
+}
+
+// InstallAction is an action of the version that an install has deployed.
+type InstallAction struct {
+	AppAction
+	Version string      `json:"version" doc:"The version that declares it"`
+	NextRun *time.Time  `json:"next_run,omitempty" doc:"When its schedule starts the next run"`
+	LastRun string      `json:"last_run,omitempty" doc:"The deployment that its schedule started last"`
+	Skipped *SkippedRun `json:"skipped,omitempty" doc:"The last time of its schedule for which no run was started"`
+}
+
+// SkippedRun is a time of a schedule for which no run was started.
+type SkippedRun struct {
+	At      time.Time `json:"at"`
+	Code    string    `json:"code" doc:"action-running, or the code of the problem that refused the run"`
+	Message string    `json:"message"`
+}
+
+// InstallActions lists the actions of an install.
+type InstallActions struct {
+	Items []InstallAction `json:"items" nullable:"false"`
+}
+
+// RunActionRequest starts a run of an action, or queues it behind the running deployment.
+type RunActionRequest struct {
+	Params  map[string]json.RawMessage `json:"params,omitempty" doc:"Values of the action's params, by name; null or absent: the default"`
+	Ask     string                     `json:"ask,omitempty" enum:"never,always" doc:"Whether the run waits for approval after its plan; never when absent"`
+	NoQueue bool                       `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }
 
 // CreateInstallRequest creates an install.
@@ -376,7 +426,9 @@ type Deployment struct {
 	App         string                `json:"app"`
 	Version     string                `json:"version"`
 	Names       []string              `json:"version_names,omitempty" doc:"Names of the version"`
-	Kind        string                `json:"kind" enum:"deploy,teardown"`
+	Kind        string                `json:"kind" enum:"deploy,teardown,action"`
+	Action      string                `json:"action,omitempty" doc:"Of the kind action: the name of the action that runs"`
+	Trigger     string                `json:"trigger,omitempty" enum:"manual,schedule" doc:"Of the kind action: what started the run"`
 	State       string                `json:"state" enum:"queued,running,awaiting-approval,canceling,succeeded,failed,canceled"`
 	PlanOnly    bool                  `json:"plan_only"`
 	AutoApprove bool                  `json:"auto_approve" doc:"Whether ask is never"`
@@ -410,7 +462,9 @@ func (d Deployment) Done() bool {
 
 // DeploymentComponent is the progress of one component in a deployment.
 type DeploymentComponent struct {
-	Name    string   `json:"name"`
+	Name    string   `json:"name" doc:"The component, or actions.NAME for a run of an action"`
+	Action  string   `json:"action,omitempty" doc:"The action, if this is a run of an action"`
+	Trigger string   `json:"trigger,omitempty" enum:"manual,schedule,before,after" doc:"What starts the run of the action"`
 	State   string   `json:"state" enum:"pending,planning,awaiting-approval,approved,applying,reconciling,applied,unchanged,planned,failed,canceled,skipped,lost"`
 	Needs   []string `json:"needs" nullable:"false" doc:"Components that this one waits for in this deployment"`
 	PlanJob string   `json:"plan_job,omitempty"`
@@ -444,7 +498,7 @@ type ApproveRequest struct {
 type Job struct {
 	ID         string          `json:"id"`
 	State      string          `json:"state" enum:"queued,claimed,running,canceling,succeeded,failed,canceled,lost"`
-	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,check,agent-log,build,migrate-state"`
+	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,plan-run,run,check,agent-log,build,migrate-state"`
 	Runner     string          `json:"runner"`
 	Install    string          `json:"install,omitempty"`
 	Deployment string          `json:"deployment,omitempty"`

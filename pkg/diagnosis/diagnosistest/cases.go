@@ -31,6 +31,8 @@ func lostCases() []Case {
 		{"lost: a person decides, of a type whose plan reads no resources", dep(blind(awaiting), []job.Job{blindApply()}, with(stateless))},
 		{"lost: a person decides, of a type whose plugin keeps no state", dep(awaiting, []job.Job{pluginApply()}, with(ofPlugin))},
 		{"lost: the plan failed, of a type whose plan reads no resources", dep(blind(final), []job.Job{blindApply(), badPlan}, with(stateless))},
+		{"lost: a run of an action", dep(deployment.Node{State: deployment.NodeLost, ApplyJob: "job_a", PlanJob: "job_p", Type: "script", Reason: "step-killed", Run: &deployment.Run{Action: "backup", Trigger: deployment.Manual}}, []job.Job{lostRun()}, ofAction)},
+		{"lost: a run of an action, whose record was not read", dep(deployment.Node{State: deployment.NodeLost, ApplyJob: "job_a", PlanJob: "job_p", Type: "script", Run: &deployment.Run{Action: "backup", Trigger: deployment.Schedule}}, nil, ofAction)},
 		{"lost: a person decides, the state was saved before", dep(awaiting, []job.Job{lostApply()})},
 		{"lost: a person decides, the state was saved during it", dep(awaiting, []job.Job{lostApply()}, with(savedDuring))},
 		{"lost: a person decides, no state was ever saved", dep(awaiting, []job.Job{lostApply()}, with(neverSaved))},
@@ -63,6 +65,17 @@ func blindApply() job.Job {
 	j := lostApply()
 	j.Plugin = "blind"
 	return j
+}
+
+func lostRun() job.Job {
+	j := aJob("job_a", job.OpRun, job.Event{Kind: job.Renew, At: sec(75), Epoch: 1}, die(90, 1, fairlead.CauseKilled.Reason(), "the step was killed (killed)"))
+	j.Plugin, j.Component = "script", "actions.backup"
+	return j
+}
+
+// ofAction makes the deployment a run of an action.
+func ofAction(d *diagnosis.Deployment) {
+	d.Kind, d.Action, d.Nodes[0].Component, d.Parts = deployment.Action, "backup", "actions.backup", nil
 }
 
 func pluginApply() job.Job {

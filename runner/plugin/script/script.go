@@ -1,5 +1,5 @@
-// Package script is the plugin for components that are the vendor's executable. For an apply it starts `run apply` in the
-// component's folder, and for a destroy `run destroy`. Other operations do not start the executable. A plan runs no vendor code: it
+// Package script is the plugin for components and actions that are the vendor's executable. For an apply it starts
+// `run apply` in the component's folder, for a destroy `run destroy`, and for a run of an action `run run`. Other operations do not start the executable. A plan runs no vendor code: it
 // shows what would run, and whether the executable or its variables have changed since the last apply.
 //
 // A plan depends only on the job spec, so the plugin saves no plan. An apply computes the plan again, and starts the
@@ -57,9 +57,20 @@ func New(cfg Config) *Plugin {
 	return &Plugin{passEnv: cfg.PassEnv, env: plugin.Environ(cfg.Environ), file: t.Executable}
 }
 
-// Operations lists plan, apply, plan-destroy and destroy.
+// Operations lists plan, apply, plan-destroy, destroy, plan-run and run.
 func (*Plugin) Operations() []string {
-	return []string{string(job.OpPlan), string(job.OpApply), string(job.OpPlanDestroy), string(job.OpDestroy)}
+	var names []string
+	for _, op := range job.Operations() {
+		if _, ok := arguments[op]; ok {
+			names = append(names, string(op))
+		}
+	}
+	return names
+}
+
+// arguments are the arguments with which the executable is started, by the operation that plans or makes the start.
+var arguments = map[job.Operation]string{
+	job.OpPlan: "apply", job.OpApply: "apply", job.OpPlanDestroy: "destroy", job.OpDestroy: "destroy", job.OpPlanRun: "run", job.OpRun: "run",
 }
 
 // Run executes the spec.
@@ -89,7 +100,7 @@ type run struct {
 	env      plugin.Env
 	file     string // the name of the executable
 	folder   string // folder of the executable, and its working directory
-	argument string // "apply" or "destroy"
+	argument string // "apply", "destroy" or "run"
 	environ  map[string]string
 }
 
@@ -104,10 +115,7 @@ func (r *run) path(name string) string { return filepath.Join(r.env.Workspace, n
 // prepare fetches the source and creates the workspace's folders. It checks that the executable exists, and does not
 // start it.
 func (p *Plugin) prepare(ctx context.Context, spec plugin.Spec, env plugin.Env) (*run, error) {
-	r := &run{spec: spec, env: env, file: p.file, argument: "apply"}
-	if op := job.Operation(spec.Operation); op == job.OpPlanDestroy || op == job.OpDestroy {
-		r.argument = "destroy"
-	}
+	r := &run{spec: spec, env: env, file: p.file, argument: arguments[job.Operation(spec.Operation)]}
 	if err := toolprocess.MakeFolders(env.Workspace); err != nil {
 		return nil, err
 	}
@@ -212,7 +220,7 @@ func (r *run) describe() (plugin.Result, error) {
 	slices.Sort(c.Sensitive)
 	noOp := false
 	switch applied := r.spec.Applied; {
-	case r.argument == "destroy":
+	case r.argument != "apply": // an action runs each time, also with the same source and variables
 		logf(r.env.Log, "\nNothing runs before the plan is applied.")
 	case applied == nil:
 		logf(r.env.Log, "\nNo earlier run is known.")
@@ -255,7 +263,7 @@ func (r *run) execute(ctx context.Context) (plugin.Result, error) {
 	end := toolprocess.Process{Name: "./" + r.file + " " + r.argument, Command: []string{"./" + r.file, r.argument}, Dir: r.folder, Environ: r.environ,
 		Workspace: r.env.Workspace, Stdout: r.env.Log, Stderr: r.env.Log, Grace: r.spec.Grace.Duration(), Confine: r.env.Confine}.Run(ctx)
 	res := plugin.Result{Mutated: end.Started, ExitCode: end.Code}
-	if err := end.Failure(ctx); err != nil || r.argument == "destroy" {
+	if err := end.Failure(ctx); err != nil || r.argument != "apply" {
 		return res, err
 	}
 	res.Outputs, err = r.outputs()

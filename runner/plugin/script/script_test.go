@@ -45,6 +45,7 @@ printf '{"url": {"value": "db://%s"}, "secret": {"value": "abc", "sensitive": tr
 	"sha256:typed": {"run": `#!/bin/sh
 echo '{"number": {"value": 12345678901234567890.5}, "text": {"value": "a\"b", "sensitive": true}, "list": {"value": [1, null, {"a": true}]}, "flag": {"value": false}}' > "$FAIRLEAD_OUTPUTS"
 `},
+	"sha256:argument": {"run": "#!/bin/sh\necho \"argument $1\"\n"},
 	"sha256:b#b": {"b/run": "#!/bin/sh\ncat ../a/note\n", "a/note": "beside\n"},
 }
 
@@ -68,7 +69,7 @@ func newPlugin(string) plugin.Plugin {
 func approved(t *testing.T, s plugin.Spec) plugin.Spec {
 	t.Helper()
 	plan := s
-	plan.Operation = map[string]string{"apply": "plan", "destroy": "plan-destroy"}[s.Operation]
+	plan.Operation = map[string]string{"apply": "plan", "destroy": "plan-destroy", "run": "plan-run"}[s.Operation]
 	res, _, err := run(t, t.TempDir(), plan)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +118,7 @@ func TestPluginSupportsTheOperationsOfItsRow(t *testing.T) {
 
 // A person who can publish an app must not run code in a customer's account before the customer has approved it.
 func TestPlanRunsNoVendorCode(t *testing.T) {
-	for _, op := range []string{"plan", "plan-destroy"} {
+	for _, op := range []string{"plan", "plan-destroy", "plan-run"} {
 		s := spec(op, "sha256:good")
 		s.Vars = map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "password": {Value: json.RawMessage(`"s3cret"`), Sensitive: true}}
 		s.Env = map[string]string{"MINE": "m"}
@@ -125,7 +126,7 @@ func TestPlanRunsNoVendorCode(t *testing.T) {
 		if err != nil || res.Mutated || strings.Contains(log.String(), "ran") {
 			t.Fatalf("%s: result %+v, error %v, log:\n%s", op, res, err, log)
 		}
-		line := "./run " + map[string]string{"plan": "apply", "plan-destroy": "destroy"}[op]
+		line := "./run " + map[string]string{"plan": "apply", "plan-destroy": "destroy", "plan-run": "run"}[op]
 		for _, want := range []string{line, "sha256:good", "MINE", "FAIRLEAD_VAR_size", "password (sensitive)", "size sha256:"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("%s: the log lacks %q:\n%s", op, want, log)
@@ -199,6 +200,35 @@ func TestApplyGetsVariablesAndReturnsOutputs(t *testing.T) {
 }
 
 // The executable can read files that its app ships beside its folder.
+// A run of an action starts the executable each time, also with the inputs of an earlier run, and has no outputs.
+func TestRunOfAnActionIsNeverUnchanged(t *testing.T) {
+	for range 2 {
+		s := spec("run", "sha256:argument")
+		s.Component = "actions.backup"
+		res, log, err := run(t, t.TempDir(), approved(t, s))
+		if err != nil || !res.Mutated || len(res.Outputs) != 0 || !strings.Contains(log.String(), "argument run") {
+			t.Errorf("the run returns %+v, %v:\n%s", res, err, log)
+		}
+		plan := s
+		plan.Operation = "plan-run"
+		applied := events.InputsOf([]byte("job_1"), plan.Artifact.Digest, nil)
+		plan.Applied = &applied
+		if res, _, err := run(t, t.TempDir(), plan); err != nil || res.Plan.NoOp || res.Plan.Changes.Run != 1 {
+			t.Errorf("the plan of the run is %+v, %v", res.Plan, err)
+		}
+	}
+	// prints writes outputs, and a run has none.
+	if res, _, err := run(t, t.TempDir(), approved(t, spec("run", "sha256:prints"))); err != nil || res.Outputs != nil {
+		t.Errorf("a run that writes outputs returns %+v, %v", res.Outputs, err)
+	}
+	// The plan of an apply does not permit a run.
+	s := approved(t, spec("apply", "sha256:argument"))
+	s.Operation = "run"
+	if res, _, err := run(t, t.TempDir(), s); plugin.ReasonOf(err) != fairlead.ReasonPlanStale || res.Mutated {
+		t.Errorf("a run with the plan of an apply returns %+v, %v", res, err)
+	}
+}
+
 func TestExecutableRunsInItsFolder(t *testing.T) {
 	res, log, err := run(t, t.TempDir(), approved(t, spec("apply", "sha256:b#b")))
 	if err != nil || !strings.Contains(log.String(), "beside") || len(res.Outputs) != 0 || res.Outputs == nil {

@@ -160,14 +160,14 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir, as string) (v
 	return view.Published{Version: version, Before: before}, nil
 }
 
-// pushSources packs and pushes the source of each component whose source is in the app's
-// folder. It returns the digests by component name.
+// pushSources packs and pushes the source of each component and action whose source is in
+// the app's folder. It returns the digests by their names among the parts of the app.
 func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *appspec.App) (map[string]string, error) {
 	var names []string
 	var local []appspec.Component
-	for _, component := range app.Components {
-		if !component.Built() {
-			names, local = append(names, component.Name), append(local, component)
+	for _, part := range app.Parts() {
+		if !part.Built() {
+			names, local = append(names, part.Name), append(local, part)
 		}
 	}
 	if len(local) == 0 {
@@ -184,17 +184,17 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 	digests := make([]string, len(local))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(pushes)
-	for i, component := range local {
+	for i, part := range local {
 		g.Go(func() error {
-			source, err := appspec.SourceOf(root.FS(), component)
+			source, err := appspec.SourceOf(root.FS(), part)
 			if err != nil {
 				return err
 			}
 			packed, err := artifact.PackShared(root, source.Folder, source.Shared, artifact.Limits{})
 			if err != nil {
-				return fmt.Errorf("pack component %q: %w", component.Name, err)
+				return fmt.Errorf("pack %q: %w", part.Name, err)
 			}
-			digests[i], err = artifact.Push(ctx, open.Registry+"/"+open.Repositories[component.Name], access, packed)
+			digests[i], err = artifact.Push(ctx, open.Registry+"/"+open.Repositories[part.Name], access, packed)
 			return err
 		})
 	}
@@ -202,8 +202,8 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 		return nil, err
 	}
 	out := map[string]string{}
-	for i, component := range local {
-		out[component.Name] = digests[i]
+	for i, part := range local {
+		out[part.Name] = digests[i]
 	}
 	return out, nil
 }

@@ -48,47 +48,59 @@ func (c *cli) inputs(ctx context.Context, cl *client.Client, app string, f input
 	if err != nil {
 		return nil, err
 	}
-	values := map[string]any{}
-	if f.file != "" {
-		if values, err = c.inputFile(f.file); err != nil {
-			return nil, err
-		}
-	}
-	declared := map[string]wire.AppInput{}
-	for _, in := range a.Version.Inputs {
-		declared[in.Name] = in
-	}
-	for _, pair := range f.pairs {
-		name, text, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, usage("Write --input name=value.", "--input %s has no \"=\"", pair)
-		}
-		in, known := declared[name]
-		if known && in.Sensitive {
-			return nil, usage("Other users of a machine can read arguments. Use --input-file, or --input-env "+name+"=VARIABLE.",
-				"input %q is sensitive and cannot be an argument", name)
-		}
-		if values[name], err = fromText(in, text); err != nil {
-			return nil, usage("", "input %q %v", name, err)
-		}
-	}
-	for _, pair := range f.env {
-		name, variable, ok := strings.Cut(pair, "=")
-		if !ok || variable == "" {
-			return nil, usage("Write --input-env name=VARIABLE.", "--input-env %s has no variable name", pair)
-		}
-		text := c.env.Getenv(variable)
-		if text == "" {
-			return nil, usage("Set it, or use --input-file.", "the environment variable %s for input %q is empty", variable, name)
-		}
-		if values[name], err = fromText(declared[name], text); err != nil {
-			return nil, usage("", "input %q, from $%s, %v", name, variable, err)
-		}
+	values, err := c.given("input", f.pairs, f.env, f.file, a.Version.Inputs)
+	if err != nil {
+		return nil, err
 	}
 	if err := checkInputs(a.Version.Inputs, values, f.unset, all); err != nil {
 		return nil, err
 	}
 	return encodeInputs(values, f.unset)
+}
+
+// given returns the values of the flags --NOUN, --NOUN-env and --NOUN-file for the declared inputs or params. noun is
+// which of the two.
+func (c *cli) given(noun string, pairs, env []string, file string, all []wire.AppInput) (map[string]any, error) {
+	values := map[string]any{}
+	if file != "" {
+		var err error
+		if values, err = c.inputFile(file); err != nil {
+			return nil, err
+		}
+	}
+	declared := map[string]wire.AppInput{}
+	for _, in := range all {
+		declared[in.Name] = in
+	}
+	var err error
+	for _, pair := range pairs {
+		name, text, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, usage("Write --"+noun+" name=value.", "--%s %s has no \"=\"", noun, pair)
+		}
+		in, known := declared[name]
+		if known && in.Sensitive {
+			return nil, usage("Other users of a machine can read arguments. Use --"+noun+"-file, or --"+noun+"-env "+name+"=VARIABLE.",
+				"%s %q is sensitive and cannot be an argument", noun, name)
+		}
+		if values[name], err = fromText(in, text); err != nil {
+			return nil, usage("", "%s %q %v", noun, name, err)
+		}
+	}
+	for _, pair := range env {
+		name, variable, ok := strings.Cut(pair, "=")
+		if !ok || variable == "" {
+			return nil, usage("Write --"+noun+"-env name=VARIABLE.", "--%s-env %s has no variable name", noun, pair)
+		}
+		text := c.env.Getenv(variable)
+		if text == "" {
+			return nil, usage("Set it, or use --"+noun+"-file.", "the environment variable %s for %s %q is empty", variable, noun, name)
+		}
+		if values[name], err = fromText(declared[name], text); err != nil {
+			return nil, usage("", "%s %q, from $%s, %v", noun, name, variable, err)
+		}
+	}
+	return values, nil
 }
 
 // fromText parses an argument as the input's type. An undeclared input has no type and
@@ -145,7 +157,7 @@ func (c *cli) inputFile(name string) (map[string]any, error) {
 	}
 	values, err := parseInputs(data)
 	if err != nil {
-		return nil, usage("It must be one map from input names to values.", "the input file %s is not valid: %v", name, err)
+		return nil, usage("It must be one map from names to values.", "the input file %s is not valid: %v", name, err)
 	}
 	return values, nil
 }

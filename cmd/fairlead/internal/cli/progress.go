@@ -64,6 +64,8 @@ func (c *cli) see(ctx context.Context, cl *client.Client, d wire.Deployment, f p
 func headline(d wire.Deployment) string {
 	verb := "Deploying"
 	switch {
+	case d.Kind == "action":
+		return fmt.Sprintf("Running %s of %s on install %s (deployment %s, version %s)", d.Action, d.App, d.Install, d.ID, d.Version)
 	case d.PlanOnly && d.Kind == "teardown":
 		verb = "Planning the teardown of"
 	case d.PlanOnly:
@@ -190,6 +192,8 @@ func success(d wire.Deployment) string {
 		verb = "Planned " + d.App + " on " + d.Install
 	case d.Kind == "teardown":
 		verb = "Tore down " + d.Install
+	case d.Kind == "action":
+		verb = "Ran " + d.Action + " on " + d.Install
 	}
 	var parts []string
 	for _, state := range []string{"applied", "planned", "unchanged", "skipped"} {

@@ -30,6 +30,9 @@ func (ds Deployments) Human(p *Page) {
 }
 
 func kind(d wire.Deployment) string {
+	if d.Action != "" {
+		return d.Kind + " " + d.Action
+	}
 	if d.PlanOnly {
 		return d.Kind + " (plan only)"
 	}

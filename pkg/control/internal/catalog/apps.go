@@ -21,7 +21,7 @@ type Version struct {
 	Org       fairlead.OrgID
 	App       string
 	Names     []string           // in the order in which they were given; only App, Apps, Versions, Version and PublishVersion fill it
-	Artifacts map[string]string  // digest by component
+	Artifacts map[string]string  // digest by component, or by action with fairlead.ActionPrefix
 	Builds    map[string]BuiltBy // of the components that are built
 	Created   time.Time
 	Spec      *appspec.App // shared by all readers of the version; do not change it
@@ -90,13 +90,14 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 		}
 		artifacts[component], builtBy[component] = b.Artifact, b.BuiltBy
 	}
-	for _, comp := range spec.Components {
-		if !digestPattern.MatchString(artifacts[comp.Name]) {
-			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s has no sha256 digest of its artifact", comp.Name)
+	parts := spec.Parts()
+	for _, part := range parts {
+		if !digestPattern.MatchString(artifacts[part.Name]) {
+			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s has no sha256 digest of its artifact", part.Name)
 		}
 	}
-	if len(artifacts) != len(spec.Components) {
-		return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d artifacts for %d components", len(artifacts), len(spec.Components))
+	if len(artifacts) != len(parts) {
+		return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d artifacts for %d components and actions", len(artifacts), len(parts))
 	}
 	canonical, err := spec.Canonical()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -117,7 +118,7 @@ func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app str
 	}
 	out := PushAccess{Repositories: map[string]string{}}
 	for _, comp := range components {
-		if err := fairlead.CheckName("component", comp); err != nil {
+		if err := appspec.CheckPart(comp); err != nil {
 			return PushAccess{}, err
 		}
 		out.Repositories[comp] = Repository(org, app, comp)

@@ -254,9 +254,14 @@ func Environment(tx *kernel.Tx, in store.Install, r store.Runner, j store.Job) (
 		}
 	}
 	maps.Copy(plain, map[string]string{
-		"FAIRLEAD_INSTALL": j.InstallName, "FAIRLEAD_GROUP": in.Group.String(), "FAIRLEAD_APP": in.App, "FAIRLEAD_COMPONENT": j.Component,
+		"FAIRLEAD_INSTALL": j.InstallName, "FAIRLEAD_GROUP": in.Group.String(), "FAIRLEAD_APP": in.App,
 		"FAIRLEAD_DEPLOYMENT": string(j.Deployment), "FAIRLEAD_JOB": string(j.ID), "FAIRLEAD_RUNNER": j.RunnerName,
 	})
+	if j.Run != nil {
+		plain["FAIRLEAD_ACTION"], plain["FAIRLEAD_TRIGGER"] = j.Run.Action, string(j.Run.Trigger)
+	} else {
+		plain["FAIRLEAD_COMPONENT"] = j.Component
+	}
 	if r.Endpoint != "" {
 		plain["FAIRLEAD_ENDPOINT"] = r.Endpoint
 	}

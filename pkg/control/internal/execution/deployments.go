@@ -149,6 +149,9 @@ func existing(tx *kernel.Tx, out *Deployment, made string, err error) error {
 
 // fillNodes computes the deployment's graph: all nodes, or those of its targets and of what these need.
 func fillNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, version fairlead.VersionID) error {
+	if d.Kind == deployment.Action {
+		return runNode(tx, inst, d)
+	}
 	if err := allNodes(tx, inst, d, version); err != nil {
 		return err
 	}
@@ -196,12 +199,16 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 			if !known {
 				was.Restored = inst.Restored
 			}
-			n.Lost, n.LostJob, n.Restored = was.Doubtful(), was.Lost, !was.Restored.IsZero()
+			if n.Run == nil {
+				n.Lost, n.LostJob, n.Restored = was.Doubtful(), was.Lost, !was.Restored.IsZero()
+			}
 		}
 	}()
 	if d.Kind == deployment.Teardown {
-		d.Nodes, err = removals(left)
-		return err
+		if d.Nodes, err = removals(left); err != nil {
+			return err
+		}
+		return teardownHooks(tx, inst, d)
 	}
 	inputs, err := checkInputs(tx, inst, v.Spec)
 	if err != nil {
@@ -236,6 +243,7 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 		n.Needs = append(slices.Clone(names), n.Needs...)
 		d.Nodes = append(d.Nodes, n)
 	}
+	d.Nodes = withHooks(d.Nodes, v)
 	return nil
 }
 
@@ -410,6 +418,22 @@ func (ex *Execution) WaitDeployment(ctx context.Context, org fairlead.OrgID, id 
 type DeploymentFilter struct {
 	Install string // name, also of an install that was forgotten
 	State   deployment.State
+	Action  string // only runs of this action
+}
+
+func (f DeploymentFilter) check() error {
+	if f.Action == "" {
+		return nil
+	}
+	return fairlead.CheckName("action", f.Action)
+}
+
+// all reports whether the filter selects all deployments of its install.
+func (f DeploymentFilter) all() bool { return f.State == "" && f.Action == "" }
+
+// selects reports whether the filter selects a deployment of its install.
+func (f DeploymentFilter) selects(d store.Deployment) bool {
+	return (f.State == "" || d.State == f.State) && (f.Action == "" || d.Action == f.Action)
 }
 
 // Deployments lists the deployments that the filter selects, newest first. A page may have fewer deployments than the
@@ -417,6 +441,9 @@ type DeploymentFilter struct {
 func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f DeploymentFilter, q fairlead.PageQuery) (found []Deployment, next string, _ error) {
 	read := func(q fairlead.PageQuery) (store.Page[store.Deployment], error) {
 		return ex.Store.Deployments(ctx, org, q)
+	}
+	if err := f.check(); err != nil {
+		return nil, "", err
 	}
 	byName := false
 	if f.Install != "" {
@@ -432,7 +459,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 		}
 	}
 	pages := maxFiltered
-	if f.State == "" && !byName {
+	if f.all() && !byName {
 		pages = 1
 	}
 	first, limit := q.After == "", cmp.Or(q.Limit, engine.MaxPage)
@@ -444,7 +471,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 			return nil, "", err
 		}
 		for _, d := range p.Items {
-			if (f.State == "" || d.V.State == f.State) && (!byName || d.V.InstallName == f.Install) {
+			if f.selects(d.V) && (!byName || d.V.InstallName == f.Install) {
 				named, err := namedDeployment(tx, d)
 				if err != nil {
 					return nil, "", err
@@ -456,7 +483,7 @@ func (ex *Execution) Deployments(ctx context.Context, org fairlead.OrgID, f Depl
 			break
 		}
 	}
-	if byName && first && next == "" && len(found) == 0 && f.State == "" {
+	if byName && first && next == "" && len(found) == 0 && f.all() {
 		return nil, "", fairlead.NotFound(fairlead.CodeInstallNotFound, f.Install)
 	}
 	return found, next, nil
@@ -554,13 +581,13 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 		if err != nil {
 			return err
 		}
-		if since != "" && since != newID {
+		if since != "" && since != newID && old.V.Kind != deployment.Action {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeDeployedSince,
 				Message: fmt.Sprintf("deployment %s was created after deployment %s of install %s", since, id, inst.V.Name),
 				Hint:    "Deploy it again with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh, Targets: old.V.Targets,
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, Action: old.V.Action, Trigger: old.V.Trigger, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh, Targets: old.V.Targets,
 			Version: old.V.Version, RetryOf: id})
 		if err != nil {
 			return err
@@ -571,6 +598,10 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 			if was != nil && was.Destroy == n.Destroy && was.State.Done() && !d.PlanOnly && !n.Restored {
 				n.State, n.Message = deployment.Unchanged, "done in deployment "+string(id)
 			}
+			continueHook(n, old.V)
+		}
+		if err := keepParams(tx, inst.V, old.V, &d); err != nil {
+			return err
 		}
 		r, err := admit(tx, inst, d)
 		out = deploymentOf(r)

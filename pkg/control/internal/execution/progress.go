@@ -52,6 +52,9 @@ func advanceBy(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[
 	tx.PutDeployment(r)
 	if r.V.State.Final() {
 		tx.Drop(state.PlanKeys(r.V)...)
+		if err := settle(tx, inst, r.V); err != nil {
+			return r, err
+		}
 		return r, freeInstall(tx, inst, r.V.ID)
 	}
 	return r, nil
@@ -194,7 +197,7 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 	if cmd.Cancel != "" {
 		return cancelJob(tx, cmd.Cancel)
 	}
-	vars, err := catalog.VarsFor(tx, inst, d.Deployment, cmd)
+	vars, err := varsFor(tx, inst, d, cmd)
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
@@ -229,6 +232,11 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	t, _ := component.Of(n.Type)
 	j.Component, j.Plugin, j.Size = cmd.Component, t.Name, n.Size
+	if n.Run != nil {
+		if err := ofRun(tx, &j, n.Run); err != nil {
+			return nil, err
+		}
+	}
 	if n.Destroy {
 		k, err := tx.Component(inst.ID, cmd.Component)
 		if err != nil {
@@ -236,7 +244,7 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 		}
 		j.Version = k.V.Version // a component is destroyed with the configuration that created it
 	}
-	if cmd.Operation.Mutates() {
+	if cmd.Operation.Mutates() && n.Run == nil {
 		if err := markUnknown(tx, inst, d, j, vars); err != nil {
 			return nil, err
 		}
@@ -274,7 +282,10 @@ func unplanned(d deployment.Deployment, problem *appspec.UnresolvedError) string
 
 // NewJob puts a job that is queued on the runner at once.
 func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
-	j.Terms = runners.TermsFor(tx.Terms, r)
+	declared := j.Terms.Timeout // of a run of an action
+	if j.Terms = runners.TermsFor(tx.Terms, r); declared > 0 {
+		j.Terms.Timeout = declared
+	}
 	tx.PutJob(store.Stored[store.Job]{V: j})
 	tx.Wake(j)
 	return j
@@ -340,7 +351,7 @@ func advanceDeployment(tx *kernel.Tx, j store.Job) error {
 	if !j.State.Final() || j.Deployment == "" {
 		return nil
 	}
-	if j.State == job.Lost && j.Component != "" {
+	if j.State == job.Lost && j.Component != "" && j.Run == nil {
 		k, err := tx.Component(j.Install, j.Component)
 		if err != nil {
 			return err

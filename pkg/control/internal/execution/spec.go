@@ -105,9 +105,15 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 func inputsOf(tx *kernel.Tx, inst store.Install, v catalog.Version, j store.Job) (map[string]events.SpecVar, error) {
 	var vars map[string]appspec.Resolved
 	var err error
-	if j.Operation == job.OpPlan {
+	switch {
+	case j.Run != nil: // resolved again for the run: if a value has changed since the plan, the plan's digest differs
+		var d store.Stored[store.Deployment]
+		if d, err = tx.Store.Deployment(tx.Ctx, j.Deployment); err == nil {
+			vars, err = catalog.RunVars(tx, inst, v, d.V, *j.Run)
+		}
+	case j.Operation == job.OpPlan:
 		vars, err = catalog.ResolveVars(tx, inst, v, j.Component)
-	} else {
+	default:
 		vars, err = catalog.LastVars(tx, j.Install, j.Component)
 	}
 	if err != nil {

@@ -299,7 +299,7 @@ func (rep Report) stateIsTrue() bool {
 
 // learn updates a component from the report of a finished job.
 func learn(tx *kernel.Tx, j store.Job, rep Report) error {
-	if j.Component == "" {
+	if j.Component == "" || j.Run != nil { // a run of an action changes no record of a component
 		return nil
 	}
 	k, err := tx.Component(j.Install, j.Component)

@@ -35,13 +35,16 @@ type Swept struct {
 	Turned                                   int // runners that turned lost, or online again
 	Lost                                     int // runners that turned lost
 	Letters                                  int // dead letters
+	Runs                                     int // runs of actions that schedules started
+	Skipped                                  int // times of schedules for which no run was started
 }
 
 // LogValue returns the counts as attributes of a log line. Metrics of the stack on AWS take
 // stuck and lost from this line.
 func (s Swept) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("looked", s.Looked), slog.Int("woken", s.Woken), slog.Int("expired", s.Expired), slog.Int("timed_out", s.TimedOut),
-		slog.Int("failed", s.Failed), slog.Int("stuck", s.Stuck), slog.Int("turned", s.Turned), slog.Int("lost", s.Lost), slog.Int("dead_letters", s.Letters))
+		slog.Int("failed", s.Failed), slog.Int("stuck", s.Stuck), slog.Int("turned", s.Turned), slog.Int("lost", s.Lost), slog.Int("dead_letters", s.Letters),
+		slog.Int("runs", s.Runs), slog.Int("skipped_runs", s.Skipped))
 }
 
 // SweepJobs handles the jobs that are due, in one short commit each, so that concurrent

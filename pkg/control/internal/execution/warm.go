@@ -153,7 +153,7 @@ func wantedAhead(tx *kernel.Tx, s runners.Session, in AheadRequest) ([]store.War
 	var out []store.WarmStep
 	for _, n := range d.V.Ahead(MaxAhead) {
 		t, _ := component.Of(n.Type)
-		if role, ok := t.Role(n.Operation); ok {
+		if role, ok := t.RoleOf(n.Operation, n.Role); ok {
 			out = append(out, store.WarmStep{Role: role, Size: n.Size, Install: d.V.Install, Deployment: d.V.ID})
 		}
 	}

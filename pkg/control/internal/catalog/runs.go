@@ -1,0 +1,149 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/deployment"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// ActionOf returns an action of the version that the install has deployed, and this version. The error has the code
+// "action-not-found" if the version declares no such action, or if the install has deployed no version.
+func ActionOf(tx *kernel.Tx, inst store.Install, name string) (appspec.Action, Version, error) {
+	if inst.Deployed == "" {
+		return appspec.Action{}, Version{}, &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeActionNotFound,
+			Message: fmt.Sprintf("install %s has no action %q, because no whole deployment of it has succeeded", inst.Name, name),
+			Hint:    "Deploy it with {install.deploy}.", Args: fairlead.Args{Install: inst.Name}}
+	}
+	v, err := ReadVersion(tx, inst.Deployed)
+	if err != nil {
+		return appspec.Action{}, v, err
+	}
+	a, ok := v.Spec.Action(name)
+	if ok {
+		return a, v, nil
+	}
+	names := make([]string, len(v.Spec.Actions))
+	for i, a := range v.Spec.Actions {
+		names[i] = a.Name
+	}
+	hint := "The version that is deployed has no actions. {install.deploy} deploys the newest one."
+	if len(names) > 0 {
+		hint = fmt.Sprintf("The version that is deployed has %s. {install.deploy} deploys the newest one.", strings.Join(names, ", "))
+	}
+	return a, v, &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeActionNotFound,
+		Message: fmt.Sprintf("version %s of install %s has no action %q", v.ID, inst.Name, name), Hint: hint, Args: fairlead.Args{Install: inst.Name}}
+}
+
+// PresentFor returns an error of the code "action-components" if the action's variables refer to a component that is
+// not deployed.
+func PresentFor(tx *kernel.Tx, inst store.Install, a appspec.Action) error {
+	var absent []string
+	for _, name := range a.Part().DependsOn {
+		k, err := tx.Component(inst.ID, name)
+		if err != nil {
+			return err
+		}
+		if k.V.State != store.Present {
+			absent = append(absent, fmt.Sprintf("%s (%s)", name, k.V.State))
+		}
+	}
+	if len(absent) == 0 {
+		return nil
+	}
+	slices.Sort(absent)
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeActionComponents,
+		Message: fmt.Sprintf("the action %s of install %s uses outputs of %s", a.Name, inst.Name, strings.Join(absent, ", ")),
+		Hint:    "Deploy the install with {install.deploy}. Then run the action again.", Args: fairlead.Args{Install: inst.Name}}
+}
+
+func paramContext(id fairlead.DeploymentID, name string) string {
+	return "deployment/" + string(id) + "/param/" + name
+}
+
+// SealParams checks the params of a run against its action, and seals sensitive ones. A param with the value null counts
+// as not given.
+func SealParams(tx *kernel.Tx, id fairlead.DeploymentID, a appspec.Action, given map[string]json.RawMessage) (map[string]store.Input, error) {
+	values := map[string]any{}
+	for name, raw := range given {
+		v, err := kernel.DecodeJSON(raw)
+		if err != nil {
+			return nil, fairlead.Invalid(fairlead.CodeInvalidParams, "param %q is not JSON", fairlead.Clip(name, 100))
+		}
+		if v != nil {
+			values[name] = v
+		}
+	}
+	if _, err := a.CheckParams(values); err != nil {
+		return nil, err
+	}
+	out := map[string]store.Input{}
+	for _, p := range a.Params {
+		v, ok := values[p.Name]
+		if !ok {
+			continue
+		}
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("encode param %s: %w", p.Name, err)
+		}
+		if out[p.Name], err = sealInput(tx, raw, p.Sensitive, paramContext(id, p.Name)); err != nil {
+			return nil, fmt.Errorf("seal param %s: %w", p.Name, err)
+		}
+	}
+	return out, nil
+}
+
+// OpenParams returns the params that were given to a run.
+func OpenParams(tx *kernel.Tx, d store.Deployment) (map[string]json.RawMessage, error) {
+	out := make(map[string]json.RawMessage, len(d.Params))
+	for name, in := range d.Params {
+		raw, err := openInput(tx, in, paramContext(d.ID, name))
+		if err != nil {
+			return nil, fmt.Errorf("open param %s of deployment %s: %w", name, d.ID, err)
+		}
+		out[name] = raw
+	}
+	return out, nil
+}
+
+// RunVars computes the variables of a run from its params, the install's inputs and the outputs of deployed components.
+// If a value does not exist yet, the error is an *appspec.UnresolvedError.
+func RunVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run) (map[string]appspec.Resolved, error) {
+	a, ok := v.Spec.Action(run.Action)
+	if !ok {
+		return nil, fmt.Errorf("version %s has no action %s", v.ID, run.Action)
+	}
+	given := map[string]any{}
+	if run.Trigger == deployment.Manual { // the other triggers give no params
+		params, err := OpenParams(tx, d)
+		if err != nil {
+			return nil, err
+		}
+		for name, raw := range params {
+			if given[name], err = kernel.DecodeJSON(raw); err != nil {
+				return nil, fmt.Errorf("decode param %s of deployment %s: %w", name, d.ID, err)
+			}
+		}
+	}
+	scope, err := scopeOf(tx, inst, v, a.Part())
+	if err != nil {
+		return nil, err
+	}
+	if scope.Params, err = a.CheckParams(given); err != nil {
+		return nil, err
+	}
+	out := make(map[string]appspec.Resolved, len(a.Vars))
+	for name, value := range a.Vars {
+		if out[name], err = scope.value(value); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

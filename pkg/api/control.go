@@ -59,6 +59,7 @@ func (s *server) controlRoutes() {
 		})
 	s.personPartRoutes(c)
 	s.appRoutes(c)
+	s.buildRoutes(c)
 	s.installRoutes(c)
 	s.stackRoutes(c)
 	s.actionRoutes(c)
@@ -74,24 +75,7 @@ func (s *server) controlRoutes() {
 	s.variableRoutes(c)
 }
 
-func (s *server) appRoutes(c *control.Control) {
-	type publish struct {
-		AppPath
-		Body wire.PublishVersionRequest
-	}
-	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
-		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeBuildMissing, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeVersionNameTaken, fairlead.CodeTooManyVersionNames, fairlead.CodeAppDeleting})},
-		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
-			builds := map[string]fairlead.JobID{}
-			for component, id := range in.Body.Builds {
-				builds[component] = fairlead.JobID(id)
-			}
-			v, err := c.Publish(ctx, callerOf(ctx).org, in.App, control.NewVersion{Config: in.Body.Config, Artifacts: in.Body.Artifacts, Builds: builds, Name: in.Body.Name})
-			if err != nil {
-				return nil, err
-			}
-			return answer(renderVersion(v), nil)
-		})
+func (s *server) buildRoutes(c *control.Control) {
 	type build struct {
 		AppPath
 		OnceInput
@@ -111,6 +95,26 @@ func (s *server) appRoutes(c *control.Control) {
 				out.Builds = append(out.Builds, w)
 			}
 			return answer(out, err)
+		})
+}
+
+func (s *server) appRoutes(c *control.Control) {
+	type publish struct {
+		AppPath
+		Body wire.PublishVersionRequest
+	}
+	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
+		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeBuildMissing, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeVersionNameTaken, fairlead.CodeTooManyVersionNames, fairlead.CodeAppDeleting})},
+		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
+			builds := map[string]fairlead.JobID{}
+			for component, id := range in.Body.Builds {
+				builds[component] = fairlead.JobID(id)
+			}
+			v, err := c.Publish(ctx, callerOf(ctx).org, in.App, control.NewVersion{Config: in.Body.Config, Artifacts: in.Body.Artifacts, Builds: builds, Name: in.Body.Name})
+			if err != nil {
+				return nil, err
+			}
+			return answer(renderVersion(v), nil)
 		})
 	type open struct {
 		AppPath

@@ -239,6 +239,8 @@ const refusedSpec = "Retry: a new job gets a new job spec. If a step refuses tha
 // reasons returns the advice for the reasons of plugins and of the control plane that have no
 // case in failure. In the result, known is a fact about the cloud. If known is not empty,
 // nothing was changed in the cloud. fix is what a person must do.
+//
+// long: it is a table.
 func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 	return map[fairlead.Reason]struct{ known, fix string }{
 		fairlead.ReasonToolFailed:        {"", "Fix the error shown in the log."},

@@ -46,6 +46,39 @@ const DigestPattern = `^sha256:[0-9a-f]{64}$`
 
 var digestPattern = regexp.MustCompile(DigestPattern)
 
+// partsOfVersion returns the configuration of a new version, and an artifact for each of its components and actions: the
+// caller's, or that of a build.
+func (cat *Catalog) partsOfVersion(ctx context.Context, org fairlead.OrgID, name string, in NewVersion) (*appspec.App, map[string]string, map[string]BuiltBy, error) {
+	spec, err := ParseConfig(name, in.Config)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	built, err := buildsOf(cat.Reading(ctx), org, spec, in.Builds)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	artifacts, builtBy := maps.Clone(in.Artifacts), map[string]BuiltBy{}
+	if artifacts == nil {
+		artifacts = map[string]string{}
+	}
+	for component, b := range built {
+		if _, ok := in.Artifacts[component]; ok {
+			return nil, nil, nil, fairlead.Invalid(fairlead.CodeArtifactUnknown, "the artifact of component %s is made by a build and cannot be given", component)
+		}
+		artifacts[component], builtBy[component] = b.Artifact, b.BuiltBy
+	}
+	parts := spec.Parts()
+	for _, part := range parts {
+		if !digestPattern.MatchString(artifacts[part.Name]) {
+			return nil, nil, nil, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s has no sha256 digest of its artifact", part.Name)
+		}
+	}
+	if len(artifacts) != len(parts) {
+		return nil, nil, nil, fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d artifacts for %d components and actions", len(artifacts), len(parts))
+	}
+	return spec, artifacts, builtBy, nil
+}
+
 // NewVersion is a version to publish.
 type NewVersion struct {
 	Config    []byte            // canonical JSON, see package appspec
@@ -72,32 +105,9 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 			return Version{}, err
 		}
 	}
-	spec, err := ParseConfig(name, in.Config)
+	spec, artifacts, builtBy, err := cat.partsOfVersion(ctx, org, name, in)
 	if err != nil {
 		return Version{}, err
-	}
-	built, err := buildsOf(cat.Reading(ctx), org, spec, in.Builds)
-	if err != nil {
-		return Version{}, err
-	}
-	artifacts, builtBy := maps.Clone(in.Artifacts), map[string]BuiltBy{}
-	if artifacts == nil {
-		artifacts = map[string]string{}
-	}
-	for component, b := range built {
-		if _, ok := in.Artifacts[component]; ok {
-			return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "the artifact of component %s is made by a build and cannot be given", component)
-		}
-		artifacts[component], builtBy[component] = b.Artifact, b.BuiltBy
-	}
-	parts := spec.Parts()
-	for _, part := range parts {
-		if !digestPattern.MatchString(artifacts[part.Name]) {
-			return Version{}, fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s has no sha256 digest of its artifact", part.Name)
-		}
-	}
-	if len(artifacts) != len(parts) {
-		return Version{}, fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d artifacts for %d components and actions", len(artifacts), len(parts))
 	}
 	canonical, err := spec.Canonical()
 	if err != nil {

@@ -46,7 +46,7 @@ printf '{"url": {"value": "db://%s"}, "secret": {"value": "abc", "sensitive": tr
 echo '{"number": {"value": 12345678901234567890.5}, "text": {"value": "a\"b", "sensitive": true}, "list": {"value": [1, null, {"a": true}]}, "flag": {"value": false}}' > "$FAIRLEAD_OUTPUTS"
 `},
 	"sha256:argument": {"run": "#!/bin/sh\necho \"argument $1\"\n"},
-	"sha256:b#b": {"b/run": "#!/bin/sh\ncat ../a/note\n", "a/note": "beside\n"},
+	"sha256:b#b":      {"b/run": "#!/bin/sh\ncat ../a/note\n", "a/note": "beside\n"},
 }
 
 func spec(op, digest string) plugin.Spec {

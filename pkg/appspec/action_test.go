@@ -118,6 +118,8 @@ func TestWrongActionsAreRefusedWithTheirPlace(t *testing.T) {
 		"a name that is not allowed":             {"  backup:", "  Back_up:", `"Back_up" is not a valid action name`},
 		"a param of an unknown type":             {"list(string)", "lists", `"lists" is not a type of param`},
 		"a default of another type":              {"default: [b, a]", "default: 1", `the default of param "keys" wants a list(string)`},
+		"a param with the group of an input":     {"{description: Time of the backup.}", "{group: backups}", `13:7: the param "from" has a group or a giver`},
+		"a param of the customer":                {"{description: Time of the backup.}", "{from: customer}", `has a group or a giver, which only inputs have`},
 		"a param that is not declared":           {"${params.keys}", "${params.key}", `refers to a param that is not declared`},
 		"a param in a component":                 {`url: "${components.db.outputs.url}"}}`, `url: "${params.from}"}}`, `and only an action has params`},
 		"an input that is not declared":          {"${inputs.size}", "${inputs.sise}", `refers to an input that is not declared`},

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Inputs holds digests of a component's source and variables. A later comparison shows which of them changed. The
@@ -33,7 +34,8 @@ func (in Inputs) digest(name string, v SpecVar) []byte {
 }
 
 // Changed compares the artifact and the variables with in, and lists the differences: "source" if the artifact differs,
-// then "vars.NAME" for each variable that has another value, is new or was removed, sorted by name.
+// then each variable as "vars.NAME", each option as "options.NAME" and each environment variable as "env.NAME" that has
+// another value, is new or was removed, sorted by name.
 func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 	var changed []string
 	if in.Source != source {
@@ -49,7 +51,10 @@ func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		v, ok := vars[name]
 		if !ok || !hmac.Equal(in.Vars[name], in.digest(name, v)) {
-			changed = append(changed, "vars."+name)
+			if !strings.HasPrefix(name, optionPrefix) && !strings.HasPrefix(name, envPrefix) {
+				name = "vars." + name
+			}
+			changed = append(changed, name)
 		}
 	}
 	return changed

@@ -33,13 +33,14 @@ func TestChangedListsDifferences(t *testing.T) {
 		vars   map[string]string
 		want   []string
 	}{
-		"nothing":            {"sha256:1", before, nil},
-		"the source":         {"sha256:2", before, []string{"source"}},
-		"a secret":           {"sha256:1", map[string]string{"size": "1", "password": `"other"`, "zones": `["a"]`}, []string{"vars.password"}},
-		"a new variable":     {"sha256:1", map[string]string{"size": "1", "password": `"s3cret"`, "zones": `["a"]`, "a": "null"}, []string{"vars.a"}},
-		"a removed variable": {"sha256:1", map[string]string{"size": "1", "zones": `["a"]`}, []string{"vars.password"}},
-		"two swapped values": {"sha256:1", map[string]string{"size": `["a"]`, "password": `"s3cret"`, "zones": "1"}, []string{"vars.size", "vars.zones"}},
-		"everything":         {"sha256:2", nil, []string{"source", "vars.password", "vars.size", "vars.zones"}},
+		"nothing":                 {"sha256:1", before, nil},
+		"the source":              {"sha256:2", before, []string{"source"}},
+		"a secret":                {"sha256:1", map[string]string{"size": "1", "password": `"other"`, "zones": `["a"]`}, []string{"vars.password"}},
+		"a new variable":          {"sha256:1", map[string]string{"size": "1", "password": `"s3cret"`, "zones": `["a"]`, "a": "null"}, []string{"vars.a"}},
+		"an environment variable": {"sha256:1", map[string]string{"size": "1", "password": `"s3cret"`, "zones": `["a"]`, "env.A": `"x"`, "options.b": `"x"`}, []string{"env.A", "options.b"}},
+		"a removed variable":      {"sha256:1", map[string]string{"size": "1", "zones": `["a"]`}, []string{"vars.password"}},
+		"two swapped values":      {"sha256:1", map[string]string{"size": `["a"]`, "password": `"s3cret"`, "zones": "1"}, []string{"vars.size", "vars.zones"}},
+		"everything":              {"sha256:2", nil, []string{"source", "vars.password", "vars.size", "vars.zones"}},
 	} {
 		if got := kept.Changed(tc.source, given(tc.vars)); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)

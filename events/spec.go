@@ -52,38 +52,50 @@ type JobSpec struct {
 	Push        string                `json:"push,omitempty"`     // for a build: the repository to which it pushes
 	Move        []MovedState          `json:"move,omitempty"`     // states to copy to another storage
 	Applied     *Inputs               `json:"applied,omitempty"`  // for a type with a blind plan: the inputs of the last apply; nil: the component is absent, or its last apply did not succeed
+	AppEnv      map[string]SpecVar    `json:"app_env,omitempty"`  // environment variables of the tool that the app declares, as texts; Env and SecretEnv override them
 	Env         map[string]string     `json:"env,omitempty"`      // the tool's environment variables; never secret
 	// SecretEnv holds further environment variables. They must not appear in argv, logs and summaries.
 	SecretEnv map[string]string `json:"secret_env,omitempty"`
 }
 
-// Inputs returns the variables, and the options under their names with "options.", which no variable has.
+// Inputs returns the variables, the options under their names with "options." and the environment variables under their
+// names with "env.". No variable has such a name.
 func (s JobSpec) Inputs() map[string]SpecVar {
-	out := make(map[string]SpecVar, len(s.Vars)+len(s.Options))
+	out := make(map[string]SpecVar, len(s.Vars)+len(s.Options)+len(s.AppEnv))
 	maps.Copy(out, s.Vars)
 	for name, v := range s.Options {
 		out[optionPrefix+name] = v
 	}
+	for name, v := range s.AppEnv {
+		out[envPrefix+name] = v
+	}
 	return out
 }
 
-// SetInputs sets the variables and the options from what Inputs returns.
+// SetInputs sets the variables, the options and AppEnv from what Inputs returns.
 func (s *JobSpec) SetInputs(inputs map[string]SpecVar) {
-	s.Vars, s.Options = make(map[string]SpecVar, len(inputs)), nil
+	s.Vars, s.Options, s.AppEnv = make(map[string]SpecVar, len(inputs)), nil, nil
+	put := func(to *map[string]SpecVar, name string, v SpecVar) {
+		if *to == nil {
+			*to = map[string]SpecVar{}
+		}
+		(*to)[name] = v
+	}
 	for name, v := range inputs {
-		option, ok := strings.CutPrefix(name, optionPrefix)
-		if !ok {
+		if option, ok := strings.CutPrefix(name, optionPrefix); ok {
+			put(&s.Options, option, v)
+		} else if variable, ok := strings.CutPrefix(name, envPrefix); ok {
+			put(&s.AppEnv, variable, v)
+		} else {
 			s.Vars[name] = v
-			continue
 		}
-		if s.Options == nil {
-			s.Options = map[string]SpecVar{}
-		}
-		s.Options[option] = v
 	}
 }
 
-const optionPrefix = "options."
+const (
+	optionPrefix = "options."
+	envPrefix    = "env."
+)
 
 // Seconds is a whole number of seconds.
 type Seconds int64

@@ -16,6 +16,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -109,19 +110,40 @@ type Component struct {
 	Secrets []string `json:"secrets,omitempty" check:"secrets" doc:"Secrets that the customer gives to its runner, not to the control plane: var.NAME for a variable of the component, or the name of an environment variable. A job without one of them does not start."`
 	// Options holds the values of the type's options, by name.
 	Options map[string]Value `json:"options,omitempty" check:"options" alias:"settings config" doc:"Settings of the component's type, such as the namespace of a chart. A value can have references to inputs that are not sensitive, to the install and to outputs."`
+	// Env holds the values of environment variables of the component's tool, by name. Each resolves to a text, a number or
+	// a bool.
+	Env map[string]Value `json:"env,omitempty" check:"env" alias:"environment" doc:"Environment variables of the component's tool: a text, a number or a bool, with references as in vars."`
 	// Vars holds the values of the module's variables, by name.
 	Vars map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables inputs values with parameters" doc:"The module's variables: any value, with references such as ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
 }
 
-// OptionPrefix begins the name of an option among a component's values. No variable has such a name.
-const OptionPrefix = "options."
+// The prefixes of a component's values that are no variables. No variable has such a name.
+const (
+	OptionPrefix = "options."
+	EnvPrefix    = "env."
+)
 
-// Values returns the component's variables, and its options under their names with OptionPrefix.
+// fieldOf returns the path of a value below its component: of an option or an environment variable with its prefix, or of
+// a variable.
+func fieldOf(value string) string {
+	for _, prefix := range []string{OptionPrefix, EnvPrefix} {
+		if strings.HasPrefix(value, prefix) {
+			return "." + value
+		}
+	}
+	return ".vars." + value
+}
+
+// Values returns the component's variables, its options under their names with OptionPrefix, and its environment
+// variables under their names with EnvPrefix.
 func (c Component) Values() map[string]Value {
-	if len(c.Options) == 0 {
+	if len(c.Options)+len(c.Env) == 0 {
 		return c.Vars
 	}
-	out := make(map[string]Value, len(c.Vars)+len(c.Options))
+	out := make(map[string]Value, len(c.Vars)+len(c.Options)+len(c.Env))
+	for name, v := range c.Env {
+		out[EnvPrefix+name] = v
+	}
 	maps.Copy(out, c.Vars)
 	for name, v := range c.Options {
 		out[OptionPrefix+name] = v

@@ -206,18 +206,21 @@ func checkVars(report reporter, where string, c Component, names scopeNames) map
 	if len(c.Vars) > MaxVars {
 		report(where+".vars", "too-many-vars", fmt.Sprintf("the %s %s sets %d vars, %d are allowed", noun, shown, len(c.Vars), MaxVars), "")
 	}
+	if len(c.Env) > maxEnv {
+		report(where+".env", "too-many-env", fmt.Sprintf("the %s %s sets %d environment variables, %d are allowed", noun, shown, len(c.Env), maxEnv), "")
+	}
 	if len(c.Options) > maxOptions {
 		report(where+".options", "too-many-options", fmt.Sprintf("the %s %s sets %d options, %d are allowed", noun, shown, len(c.Options), maxOptions), "")
 	}
 	values := c.Values()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		value := values[key]
-		name, isOption := strings.CutPrefix(key, OptionPrefix)
-		place := where + ".vars." + name
-		if isOption {
-			place = where + ".options." + name
+		place := where + fieldOf(key)
+		if name, ok := strings.CutPrefix(key, OptionPrefix); ok {
 			checkOption(report, place, c, name, value, names.inputs)
-		} else if !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
+		} else if name, ok := strings.CutPrefix(key, EnvPrefix); ok {
+			checkEnv(report, place, c, name, value)
+		} else if name := key; !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
 			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a variable", yamlnode.Quote(name)),
 				"Use letters, digits, underscores and hyphens; begin with a letter or an underscore.")
 		}

@@ -163,7 +163,7 @@ func checkModules(app *App, modules map[string]module, report reporter) {
 				if ref.Namespace != Components || !ok || m.outputs[ref.Output] {
 					continue
 				}
-				report(where+".vars."+name+"|"+ref.String(), "unknown-output", fmt.Sprintf("the module of component %q has no output %s", ref.Name, yamlnode.Quote(ref.Output)),
+				report(where+fieldOf(name)+"|"+ref.String(), "unknown-output", fmt.Sprintf("the module of component %q has no output %s", ref.Name, yamlnode.Quote(ref.Output)),
 					yamlnode.DidYouMean(ref.Output, "outputs", slices.Collect(maps.Keys(m.outputs))))
 			}
 		}

@@ -118,6 +118,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"enabled":       {Schema: schema{"pattern": switchPattern}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
 		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
+		"env":           {Schema: schema{"maxProperties": maxEnv, "propertyNames": schema{"pattern": envName.String()}}},
 		"options":       {Schema: schema{"maxProperties": maxOptions, "propertyNames": schema{"pattern": identifier.String()}}, Doc: optionDocs},
 		"vars":          {Schema: schema{"maxProperties": MaxVars, "propertyNames": schema{"pattern": identifier.String()}}},
 	}}

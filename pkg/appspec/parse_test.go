@@ -172,6 +172,11 @@ func badApps() map[string]badApp {
 				"8:29 invalid-source: leaves the repository", `8:80 invalid-git-ref: "a..b"`, `8:99 invalid-name: "var.token"`, "9:37 missing-field: ref",
 			},
 		},
+		"environment variables that no tool can get": {
+			"fairlead: v1\nname: a\ninputs:\n  zones: {type: list, default: []}\ncomponents:\n" +
+				"  a:\n    type: script\n    source: .\n    secrets: [TOKEN]\n    env: {1A: x, TF_LOG: x, FAIRLEAD_URL: x, TOKEN: x, LIST: [a], ZONE: \"${inputs.zone}\", GOOD: 3, \"ON\": true}\n",
+			[]string{`10:11 invalid-name: "1A"`, `10:18 reserved-name: "TF_LOG"`, `10:29 reserved-name: "FAIRLEAD_URL"`, `10:46 duplicate-name: "TOKEN"`, `10:56 wrong-type: a text, a number or a bool`, `10:74 unknown-reference: inputs.zone`},
+		},
 		"a chart that no build can fetch": {
 			"fairlead: v1\nname: a\ncomponents:\n" +
 				"  a: {type: helm, chart: {url: 'http://charts.example.com', name: web, version: 1.2.3}}\n" +

@@ -60,16 +60,12 @@ func checkSwitches(report reporter, a *App) {
 		checkSwitch(report, where+".enabled", c, a)
 		values := c.Values()
 		for _, key := range slices.Sorted(maps.Keys(values)) {
-			field := ".vars." + key
-			if option, ok := strings.CutPrefix(key, OptionPrefix); ok {
-				field = ".options." + option
-			}
 			for _, ref := range values[key].References() {
 				of := components[ref.Name]
 				if ref.Namespace != Components || of.Enabled == "" || of.Enabled == c.Enabled || ref.Name == c.Name {
 					continue
 				}
-				report(where+field+"|"+ref.String(), "switched-reference", fmt.Sprintf("%s refers to the component %s, which is off while %s is false", ref.show(), yamlnode.Quote(of.Name), yamlnode.Printable(of.Enabled)),
+				report(where+fieldOf(key)+"|"+ref.String(), "switched-reference", fmt.Sprintf("%s refers to the component %s, which is off while %s is false", ref.show(), yamlnode.Quote(of.Name), yamlnode.Printable(of.Enabled)),
 					fmt.Sprintf("Switch both by the same input, or give the module ${inputs.%s} and let it work without the output.", of.Switch()))
 			}
 		}

@@ -354,7 +354,7 @@ func (a *execution) clean() {
 // secretsOf returns, as JSON, the values that the job's log must not show: the spec's secrets and the tokens.
 func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 	var secrets []json.RawMessage
-	for _, v := range spec.Vars {
+	for _, v := range spec.Inputs() {
 		if v.Sensitive {
 			secrets = append(secrets, v.Value)
 		}
@@ -371,6 +371,12 @@ func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
 // the result also has FAIRLEAD_ENDPOINT with the control plane's URL.
 func environment(spec events.JobSpec, endpoint string) map[string]string {
 	env := map[string]string{"FAIRLEAD_ENDPOINT": endpoint}
+	for name, v := range spec.AppEnv {
+		var text string
+		if json.Unmarshal(v.Value, &text) == nil { // the control plane sends texts only
+			env[name] = text
+		}
+	}
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, spec.SecretEnv)
 	return env

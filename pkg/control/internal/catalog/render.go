@@ -62,7 +62,7 @@ func (cat *Catalog) Render(ctx context.Context, org fairlead.OrgID, install, ref
 		if err != nil {
 			return out, err
 		}
-		shown := RenderedComponent{Component: comp, Off: off[comp.Name], Environment: env}
+		shown := RenderedComponent{Component: comp, Off: off[comp.Name], Environment: names(env, comp.Env)}
 		if shown.Options, err = scope.showAll(comp.Options); err != nil {
 			return out, err
 		}
@@ -78,6 +78,13 @@ func (cat *Catalog) Render(ctx context.Context, org fairlead.OrgID, install, ref
 		out.Components = append(out.Components, shown)
 	}
 	return out, nil
+}
+
+// names returns the names of both lists of environment variables, sorted, each once.
+func names(env []string, own map[string]appspec.Value) []string {
+	out := slices.AppendSeq(slices.Clone(env), maps.Keys(own))
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // versionToDeploy returns the version that a deployment of the install would use: the one that ref selects, or the newest. It

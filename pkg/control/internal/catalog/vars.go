@@ -99,6 +99,13 @@ func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string)
 		if option, ok := strings.CutPrefix(name, appspec.OptionPrefix); ok && out[name].Sensitive {
 			return nil, appspec.SensitiveOption(component, option)
 		}
+		if variable, ok := strings.CutPrefix(name, appspec.EnvPrefix); ok {
+			text, err := appspec.EnvText(out[name].Value)
+			if err != nil {
+				return nil, fairlead.Invalid(fairlead.CodeInvalidVariable, "the environment variable %s of component %s %v", variable, component, err)
+			}
+			out[name] = appspec.Resolved{Value: text, Sensitive: out[name].Sensitive}
+		}
 	}
 	return out, nil
 }

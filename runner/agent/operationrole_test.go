@@ -21,7 +21,7 @@ func TestEveryOperationHasItsRole(t *testing.T) {
 		"an apply of terraform provisions":    {"terraform", "apply", "provision", false},
 		"an apply of a script deploys":        {"script", "apply", "deploy", false},
 		"a plan of a script only reads":       {"script", "plan", "read-only", false},
-		"an unknown plugin is refused":        {"image", "apply", "", true},
+		"an unknown plugin is refused":        {"tape", "apply", "", true},
 		"a migration of a state deploys":      {"terraform", "migrate-state", "deploy", false},
 		"a destroy deprovisions":              {"terraform", "destroy", "deprovision", false},
 		"a check of the runner needs no role": {"check", "check", "", false},

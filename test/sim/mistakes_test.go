@@ -48,6 +48,7 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"graph-order", "installs-heal"}},
 		{name: "a plan that ends after a cancel is applied", edit: edit{"pkg/deployment/apply.go",
 			"	case d.Stop != \"\":\n		n.State, n.Reason = NodeStopped", "	case d.Stop != \"\" && reconciled:\n		n.State, n.Reason = NodeStopped"},
+			also:   []edit{{"pkg/deployment/apply.go", "	if d.State == Queued || d.Stop != \"\" {\n		return nil\n	}\n	free", "	if d.State == Queued {\n		return nil\n	}\n	free"}},
 			within: 60, finds: []string{"nothing-starts-after-a-cancel"}},
 		{name: "a cancel does not reach the apply", edit: edit{"pkg/deployment/apply.go",
 			"			cmds = append(cmds, Command{Cancel: n.ApplyJob})\n", ""},

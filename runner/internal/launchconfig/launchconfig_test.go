@@ -172,6 +172,7 @@ func everywhere() map[string]effect {
 		"concurrency": {value: "7", lines: []string{"Concurrency=7", "control.AtOnce=7"}},
 		"version":     {value: "v1.2.3"}, // the control plane requests this version; it has no effect on steps
 		"channel":     {value: "stable"},
+		"builds":      {value: "true"}, // the control plane queues builds on the runner; it has no effect on steps
 
 		"job.endpoint":          {value: "https://inside.example.com", lines: []string{"StepURL=https://inside.example.com", "control.Endpoint=https://inside.example.com"}},
 		"job.environment":       {value: "{TF_LOG: debug}", lines: []string{"control.Environment.TF_LOG=debug"}},
@@ -188,26 +189,30 @@ func everywhere() map[string]effect {
 // ofKubernetes returns the effects of a Kubernetes job's fields.
 func ofKubernetes() map[string]effect {
 	return readBy("executor/kubernetes", in("job.", map[string]effect{
-		"namespace":         {value: "n"},
-		"service_account":   {value: "sa"},
-		"image":             {value: "r.example/i:1"},
-		"image_pull_policy": {value: "Always"},
-		"pull_secrets":      {value: "[regcred]"},
-		"cpu_request":       {value: "250m"},
-		"cpu_limit":         {value: "2"},
-		"memory_request":    {value: "1Gi"},
-		"memory_limit":      {value: "2Gi"},
-		"disk":              {value: "5Gi"},
-		"node_selector":     {value: "{disk: ssd, arch: arm64}"},
-		"labels":            {value: "{team: blue}"},
-		"pod_template":      {value: "{metadata: {annotations: {note: x}}}"},
-		"secrets":           {value: "{LICENCE: vault/key}", lines: []string{"SecretEnv=LICENCE"}},
-		"start_timeout":     {value: "90s", lines: []string{"control.StartTimeout=1m30s"}},
-		"stop_grace":        {value: "40s", lines: []string{"control.Grace=40s"}},
-		"kubeconfig":        {value: "/etc/kubeconfig"},
-		"data":              {value: "/srv"},
-		"keep_for":          {value: "2h"},
-		"pass_env":          {value: "[A, B]"},
+		"namespace":                    {value: "n"},
+		"service_account":              {value: "sa"},
+		"service_accounts.read_only":   {value: "sa-read-only"},
+		"service_accounts.deploy":      {value: "sa-deploy"},
+		"service_accounts.provision":   {value: "sa-provision"},
+		"service_accounts.deprovision": {value: "sa-deprovision"},
+		"image":                        {value: "r.example/i:1"},
+		"image_pull_policy":            {value: "Always"},
+		"pull_secrets":                 {value: "[regcred]"},
+		"cpu_request":                  {value: "250m"},
+		"cpu_limit":                    {value: "2"},
+		"memory_request":               {value: "1Gi"},
+		"memory_limit":                 {value: "2Gi"},
+		"disk":                         {value: "5Gi"},
+		"node_selector":                {value: "{disk: ssd, arch: arm64}"},
+		"labels":                       {value: "{team: blue}"},
+		"pod_template":                 {value: "{metadata: {annotations: {note: x}}}"},
+		"secrets":                      {value: "{LICENCE: vault/key}", lines: []string{"SecretEnv=LICENCE"}},
+		"start_timeout":                {value: "90s", lines: []string{"control.StartTimeout=1m30s"}},
+		"stop_grace":                   {value: "40s", lines: []string{"control.Grace=40s"}},
+		"kubeconfig":                   {value: "/etc/kubeconfig"},
+		"data":                         {value: "/srv"},
+		"keep_for":                     {value: "2h"},
+		"pass_env":                     {value: "[A, B]"},
 	}))
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/docker"
@@ -95,6 +96,7 @@ func launched(t *testing.T, s launchconfig.Setup, steps string) string {
 	r := &recorder{}
 	through := func(http.RoundTripper) http.RoundTripper { return r }
 	var e executor.Executor
+	roles := []component.Role{""} // of the steps
 	var err error
 	switch c := s.Runner.(type) {
 	case *runnerspec.DockerRunner:
@@ -103,12 +105,17 @@ func launched(t *testing.T, s launchconfig.Setup, steps string) string {
 		e, err = ecs.New(ecs.Options{Job: c.Job, Steps: steps, Runner: "run_1",
 			AWS: aws.Config{Region: "eu-west-1", Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""), HTTPClient: &http.Client{Transport: r}}})
 	default:
+		roles = append(roles, component.ReadOnly, component.Deploy, component.Provision, component.Deprovision)
 		e, err = kubernetes.New(kubernetes.Options{Job: *runnerspec.KubernetesJobOf(s.Runner), Runner: "run_1", Cluster: &rest.Config{Host: "https://k8s.example"}, Via: through})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	place := e.Place()
-	_, err = e.Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: []string{"A=a"}, Secrets: []string{"S=s"}, Input: []byte("{}")})
-	return fmt.Sprint(strings.Join(r.sent, "\n"), place.Data, place.PassEnv, err)
+	var errs []error
+	for _, role := range roles {
+		_, err = e.Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: []string{"A=a"}, Secrets: []string{"S=s"}, Input: []byte("{}"), Role: role})
+		errs = append(errs, err)
+	}
+	return fmt.Sprint(strings.Join(r.sent, "\n"), place.Data, place.PassEnv, errs)
 }

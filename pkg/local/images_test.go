@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sync/errgroup"
 )
 
 // A registry of images keeps what it has acknowledged, and gives no layer of one repository to another: not by its digest, and not by a
@@ -161,5 +163,32 @@ func TestLayerBeyondTheLimitIsRefused(t *testing.T) {
 	}
 	if err := s.closeParts(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A copy begins the uploads of several layers at once. The first of them makes the repository. The race detector finds it if
+// they are not kept apart.
+func TestUploadsThatMakeARepositoryTakeTurns(t *testing.T) {
+	s := &Server{opts: Options{Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}}
+	web := httptest.NewServer(imagesBelow(s.images(), http.NotFoundHandler()))
+	defer web.Close()
+	defer s.closeParts()
+	for i := range 10 {
+		var g errgroup.Group
+		for range 4 {
+			g.Go(func() error {
+				res, err := http.Post(fmt.Sprintf("%s/v2/images/default/ins_%d/web/blobs/uploads/", web.URL, i), "", http.NoBody)
+				if err != nil {
+					return err
+				}
+				if res.StatusCode != http.StatusAccepted {
+					return fmt.Errorf("an upload begins with %s", res.Status)
+				}
+				return res.Body.Close()
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -209,7 +209,7 @@ func Run(t *testing.T, s Subject) {
 				b.t.Fatal(err)
 			}
 			for _, name := range []string{"child", "escaped"} {
-				if b.alive(name) {
+				if !b.ends(name) {
 					b.t.Errorf("the %s process is alive", name)
 				}
 			}
@@ -271,7 +271,7 @@ func Run(t *testing.T, s Subject) {
 				b.t.Fatal(err)
 			}
 			for _, name := range []string{"child", "escaped"} {
-				if b.alive(name) {
+				if !b.ends(name) {
 					b.t.Errorf("the %s process is alive", name)
 				}
 			}

@@ -97,3 +97,20 @@ func (b *bench) alive(name string) bool {
 	defer f.Close()
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
 }
+
+// ends reports whether the process with the name is gone within two seconds. The system frees the memory of a killed process
+// before its files. In between, nothing can find the process any more, and it still holds its lock.
+func (b *bench) ends(name string) bool {
+	b.t.Helper()
+	over := time.After(2 * time.Second)
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for b.alive(name) {
+		select {
+		case <-again.C:
+		case <-over:
+			return false
+		}
+	}
+	return true
+}

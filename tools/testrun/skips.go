@@ -34,6 +34,9 @@ func allowedSkips(short bool) []allowedSkip {
 		testName{"runner/plugin/check", "TestPlugin/a_secret_is_shown_nowhere"},
 		testName{"runner/plugin/check", "TestPlugin/a_secret_is_in_no_command_line"},
 		testName{"runner/plugin/check", "TestPlugin/outputs_keep_their_types"})
+	add("git obeys an interrupt, and a build has no outputs",
+		testName{"runner/plugin/build", "TestPlugin/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
+		testName{"runner/plugin/build", "TestPlugin/outputs_keep_their_types"})
 	add("the tool obeys an interrupt",
 		testName{"runner/plugin/terraform", "TestPlugin/FAIRLEAD_TOFU/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"})
 	for _, kind := range []string{"manifest", "helm"} {

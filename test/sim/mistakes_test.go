@@ -106,7 +106,7 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"nothing-is-left"}},
 		{name: "a plan that waits for approval is collected", edit: edit{"pkg/control/internal/state/blobs.go",
 			"return !d.V.State.Final(), err", "return d.V.ID == \"\", err"},
-			within: 120, finds: []string{"plans-are-kept"}},
+			within: 300, finds: []string{"plans-are-kept"}},
 		{name: "the parts of an ended attempt are kept", edit: edit{"pkg/control/internal/state/staged.go",
 			"	return may, err\n}", "	return may || true, err\n}"},
 			within: 20, finds: []string{"nothing-is-left"}},
@@ -115,7 +115,7 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"nothing-is-left"}},
 		{name: "a commit with an unknown result is taken as stored", edit: edit{"pkg/control/internal/kernel/kernel.go",
 			"		Pause(ctx, time.Duration(1<<(2*try))*time.Millisecond)\n", "		_ = try\n		return nil\n"},
-			within: 40, finds: []string{"accepted-is-stored", "wake-ups-follow-commits"}},
+			within: 40, finds: []string{"accepted-is-stored", "wake-ups-follow-commits", "steps-know-their-lease"}},
 
 		// Deployments of an install.
 		{name: "the next deployment in the queue is not started", edit: edit{"pkg/control/internal/execution/progress.go",
@@ -164,7 +164,7 @@ func mistakes() []mistake {
 		{name: "a deployment is written without its version", edit: edit{"pkg/store/typed.go",
 			"put(t, deploymentKey(id), r, list", "put(t, deploymentKey(id), Stored[Deployment]{V: r.V, Version: anyVersion}, list"},
 			also:   []edit{},
-			within: 150, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
+			within: 300, finds: []string{"final-is-final", "deployments-end", "installs-heal"}},
 
 		// The agent.
 		{name: "processes of a dead step are not killed", edit: edit{"runner/agent/watch.go",

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
-	"strings"
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
@@ -51,9 +50,8 @@ func checkChart(report reporter, where string, c Component) {
 		report(where+".chart.name", "invalid-chart-url", fmt.Sprintf("the chart of component %s is named twice", yamlnode.Quote(c.Name)), "The address oci://HOST/PATH/NAME has the name of the chart already.")
 	case isOCI:
 	default:
-		if message, hint := checkGitURL(h.URL); message != "" {
-			report(where+".chart.url", "invalid-chart-url", fmt.Sprintf("the repository of component %s %s", yamlnode.Quote(c.Name), message),
-				strings.NewReplacer("https://github.com/acme/modules.git", "https://charts.example.com", "git.", "chart.").Replace(hint))
+		if message, hint := checkURL(h.URL, chartField); message != "" {
+			report(where+".chart.url", "invalid-chart-url", fmt.Sprintf("the repository of component %s %s", yamlnode.Quote(c.Name), message), hint)
 		} else if !chartName.MatchString(h.Name) {
 			report(where+".chart", "missing-field", fmt.Sprintf("the chart of component %s has no valid name", yamlnode.Quote(c.Name)), "Write the name of the chart in the repository under name.")
 		}

@@ -76,7 +76,7 @@ func checkGit(report reporter, where string, c Component) {
 	if g == nil {
 		return
 	}
-	if message, hint := checkGitURL(g.URL); message != "" {
+	if message, hint := checkURL(g.URL, gitField); message != "" {
 		report(where+".git.url", "invalid-git-url", fmt.Sprintf("the repository of component %s %s", yamlnode.Quote(c.Name), message), hint)
 	}
 	if !refPattern.MatchString(g.Ref) || strings.Contains(g.Ref, "..") || strings.HasSuffix(g.Ref, ".lock") || strings.HasSuffix(g.Ref, "/") {
@@ -93,19 +93,31 @@ func checkCredentials(report reporter, where, name string) {
 	}
 }
 
-// checkGitURL returns "" if the URL is one that a build may fetch from. A URL with a password would show the password
-// to everybody who can read the app. Other protocols than https have no check of the server, or start programs.
-func checkGitURL(text string) (message, hint string) {
+// urlField is a field with the URL that a build fetches from. Its texts are for hints.
+type urlField struct {
+	name    string // the field around the URL
+	example string // a valid URL
+	rest    string // where to write what a query or fragment of the URL named
+}
+
+var (
+	gitField   = urlField{"git", "https://github.com/acme/modules.git", "Write the ref under git.ref, and the folder under source."}
+	chartField = urlField{"chart", "https://charts.example.com", "Write the version under chart.version."}
+)
+
+// checkURL returns "" if the URL is one that a build may fetch from. A URL with a password would show the password to
+// everybody who can read the app. Other protocols than https have no check of the server, or start programs.
+func checkURL(text string, field urlField) (message, hint string) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Opaque != "" || strings.ContainsAny(text, " \t\n\\\"'"):
-		return "is not a URL", "Write an https URL, such as https://github.com/acme/modules.git."
+		return "is not a URL", "Write an https URL, such as " + field.example + "."
 	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
-		return "must have an https URL", "Write an https URL, such as https://github.com/acme/modules.git. A private repository is read with a token, under git.credentials."
+		return "must have an https URL", "Write an https URL, such as " + field.example + ". A private repository is read with a token, under " + field.name + ".credentials."
 	case u.User != nil:
-		return "has a user name or password in its URL", "Remove it, and give the password to the build runner as a secret, under git.credentials."
+		return "has a user name or password in its URL", "Remove it, and give the password to the build runner as a secret, under " + field.name + ".credentials."
 	case u.RawQuery != "" || u.Fragment != "":
-		return "has a query or fragment in its URL", "Write the ref under git.ref, and the folder under source."
+		return "has a query or fragment in its URL", field.rest
 	}
 	return "", ""
 }

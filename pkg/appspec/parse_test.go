@@ -186,10 +186,12 @@ func badApps() map[string]badApp {
 				"  e: {type: script, chart: {url: 'https://charts.example.com', name: web, version: 1.2.3}}\n" +
 				"  f: {type: helm, source: ., git: {url: 'https://git.example.com/x', ref: v1}, chart: {url: 'https://charts.example.com', name: web, version: 1.2.3}}\n" +
 				"  g: {type: helm}\n" +
-				"  h: {type: helm, chart: {url: 'https://charts.example.com', name: web, version: v1.19.1}}\n",
+				"  h: {type: helm, chart: {url: 'https://charts.example.com', name: web, version: v1.19.1}}\n" +
+				"  i: {type: helm, chart: {url: 'https://charts.example.com?v=1', name: web, version: 1.2.3}}\n",
 			[]string{
 				"4:32 invalid-chart-url: https URL", "5:26 missing-field: name of the chart", `5:71 invalid-chart-version: ">=1.0"`,
 				"6:32 invalid-chart-url: registry", "7:64 invalid-chart-url: named twice", "8:28 not-a-chart: type script", "9:87 two-origins: ", `10:3 missing-field: "source"`,
+				"12:32 invalid-chart-url: under chart.version",
 			},
 		},
 		"another version":  {"fairlead: v2\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: "v2"`}},

@@ -92,7 +92,7 @@ func buildsView(builds map[string]store.BuiltBy) map[string]BuiltBy {
 const recentVersions = 10
 
 // BuiltBefore returns an earlier build of the component, from the app's newest versions. ok is false if there is none,
-// or if the component's ref is not a commit: a tag or branch may name another commit now.
+// or if the component's ref is a tag or branch of git, which may name another commit now.
 func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component) (b Built, ok bool, err error) {
 	if !c.SameBuild(c) {
 		return Built{}, false, nil

@@ -30,27 +30,9 @@ type NewRun struct {
 func (ex *Execution) RunAction(ctx context.Context, org fairlead.OrgID, install string, in NewRun, key string) (Deployment, error) {
 	id := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "run-action " + install, Key: key, Body: in}
-	var out Deployment
-	err := ex.Transact(ctx, "run action "+in.Action+" of install "+install, func(tx *kernel.Tx) error {
-		if made, err := tx.Seen(once, string(id)); err != nil || made != "" {
-			return existing(tx, &out, made, err)
-		}
-		inst, err := ex.Store.Install(ctx, org, install)
-		if err != nil {
-			return err
-		}
-		d, err := newRun(tx, &inst, id, deployment.Manual, in)
-		if err != nil {
-			return err
-		}
-		if active := inst.V.Active; in.NoQueue && active != "" && active != id {
-			return notQueued(tx, inst.V)
-		}
-		r, err := admit(tx, inst, d)
-		out = deploymentOf(r)
-		return err
+	return ex.request(ctx, "run action "+in.Action+" of install "+install, once, id, install, in.NoQueue, func(tx *kernel.Tx, inst *store.Stored[store.Install]) (store.Deployment, error) {
+		return newRun(tx, inst, id, deployment.Manual, in)
 	})
-	return out, err
 }
 
 // newRun returns the deployment of a requested run.

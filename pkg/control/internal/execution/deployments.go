@@ -47,20 +47,30 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 	}
 	id := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
+	return ex.request(ctx, "deploy install "+install, once, id, install, in.NoQueue, func(tx *kernel.Tx, inst *store.Stored[store.Install]) (store.Deployment, error) {
+		return prepare(tx, inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Refresh: in.Refresh, Targets: in.Targets, Version: in.Version})
+	})
+}
+
+// request admits the deployment that create returns, or returns the deployment of an earlier request with the same key.
+// If noQueue is true, it refuses a deployment that would have to wait for another one.
+func (ex *Execution) request(ctx context.Context, op string, once kernel.Once, id fairlead.DeploymentID, install string, noQueue bool,
+	create func(*kernel.Tx, *store.Stored[store.Install]) (store.Deployment, error),
+) (Deployment, error) {
 	var out Deployment
-	err := ex.Transact(ctx, "deploy install "+install, func(tx *kernel.Tx) error {
+	err := ex.Transact(ctx, op, func(tx *kernel.Tx) error {
 		if made, err := tx.Seen(once, string(id)); err != nil || made != "" {
 			return existing(tx, &out, made, err)
 		}
-		inst, err := ex.Store.Install(ctx, org, install)
+		inst, err := ex.Store.Install(ctx, once.Org, install)
 		if err != nil {
 			return err
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Refresh: in.Refresh, Targets: in.Targets, Version: in.Version})
+		d, err := create(tx, &inst)
 		if err != nil {
 			return err
 		}
-		if active := inst.V.Active; in.NoQueue && active != "" && active != id {
+		if active := inst.V.Active; noQueue && active != "" && active != id {
 			return notQueued(tx, inst.V)
 		}
 		r, err := admit(tx, inst, d)

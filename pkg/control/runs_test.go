@@ -82,6 +82,22 @@ func (p *plane) runs(action string) (all []string) {
 	return all
 }
 
+// failDB deploys a changed input, and the apply of db fails.
+func (p *plane) failDB() {
+	p.t.Helper()
+	p.stepFault = func(s events.JobSpec) stepFault {
+		if s.Component == "db" && s.Operation == "apply" {
+			return fails
+		}
+		return none
+	}
+	p.must("change an input", func() error {
+		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
+		return err
+	})
+	p.deployed()
+}
+
 // schedule returns the schedule of the action backup.
 func (p *plane) schedule() control.Action {
 	p.t.Helper()
@@ -157,17 +173,7 @@ func TestRunIsRefusedForWhatIsMissing(t *testing.T) {
 		"a param of another type": {in: control.NewRun{Action: "backup", Params: map[string]json.RawMessage{"keep": json.RawMessage(`"x"`)}},
 			code: "invalid-params", text: "a param is wrong"},
 		"a component that is not deployed": {in: control.NewRun{Action: "backup"}, before: func(p *plane) {
-			p.stepFault = func(s events.JobSpec) stepFault {
-				if s.Component == "db" && s.Operation == "apply" {
-					return fails
-				}
-				return none
-			}
-			p.must("change an input", func() error {
-				_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
-				return err
-			})
-			p.deployed()
+			p.failDB()
 		}, code: "action-components", text: "the action backup of install acme uses outputs of db (failed)"},
 		"an install that was torn down": {in: control.NewRun{Action: "check"}, before: func(p *plane) {
 			p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, AutoApprove: true}, "teardown")
@@ -432,17 +438,7 @@ func scheduleStory(t *testing.T, p *plane) {
 	next("2026-01-09T04:30:00Z")
 
 	// A run that is refused is skipped, with the reason.
-	p.stepFault = func(s events.JobSpec) stepFault {
-		if s.Component == "db" && s.Operation == "apply" {
-			return fails
-		}
-		return none
-	}
-	p.must("change an input", func() error {
-		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
-		return err
-	})
-	p.deployed()
+	p.failDB()
 	p.stepFault = nil
 	until("2026-01-09T04:30:00Z")
 	if s := sweep(); s.Runs != 0 || s.Skipped != 1 {

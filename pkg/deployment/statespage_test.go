@@ -160,7 +160,7 @@ func statesPage() ([]byte, error) {
 	err = t.Execute(&b, map[string]any{"Jobs": jobs, "Kinds": kinds, "Transitions": job.Transitions(), "Deployments": deployments, "Nodes": nodes,
 		"StartTimeout": span(job.StartTimeout), "LeaseTTL": span(job.LeaseTTL), "Renew": span((job.Terms{}).RenewEvery()), "Attempts": job.MaxAttempts,
 		"Pauses": []string{span(job.Backoff(1)), span(job.Backoff(2))}, "Plan": span(job.OpPlan.Timeout()), "Apply": span(job.OpApply.Timeout()),
-		"Check": span(job.OpCheck.Timeout()), "Grace": span(job.Grace), "StopTTL": span((job.Terms{}).StopTTL()),
+		"Build": span(job.OpBuild.Timeout()), "Check": span(job.OpCheck.Timeout()), "Grace": span(job.Grace), "StopTTL": span((job.Terms{}).StopTTL()),
 		"QueueTimeout": span(job.QueueTimeout), "NoOutput": span(job.NoOutput)})
 	return b.Bytes(), err
 }

@@ -181,34 +181,44 @@ func storagesOf(k Kind) []string {
 // Matrix renders as text which runner kinds may use which state storages, and the reasons for the others. The text ends
 // with a line feed.
 func Matrix() string {
+	return matrixText(StorageKinds(), func(k Kind, s StorageKind) (text, note string) {
+		if ok, why := Compatible(k, s); !ok {
+			return "no", why
+		}
+		return "yes", ""
+	})
+}
+
+// matrixText renders a table with a row for each runner kind. cell returns the text of a cell and its note, if it has
+// one. Equal notes are printed once, below the table.
+func matrixText[C ~string](columns []C, cell func(Kind, C) (text, note string)) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	var notes []string
 	row := []string{"RUNNER"}
-	for _, s := range StorageKinds() {
-		row = append(row, string(s))
+	for _, c := range columns {
+		row = append(row, string(c))
 	}
 	fmt.Fprintln(w, strings.Join(row, "\t"))
 	for _, k := range Kinds() {
 		row := []string{string(k)}
-		for _, s := range StorageKinds() {
-			ok, why := Compatible(k, s)
-			if ok {
-				row = append(row, "yes")
-				continue
+		for _, c := range columns {
+			text, note := cell(k, c)
+			if note != "" {
+				i := slices.Index(notes, note)
+				if i < 0 {
+					i, notes = len(notes), append(notes, note)
+				}
+				text += fmt.Sprintf(" (%d)", i+1)
 			}
-			i := slices.Index(notes, why)
-			if i < 0 {
-				i, notes = len(notes), append(notes, why)
-			}
-			row = append(row, fmt.Sprintf("no (%d)", i+1))
+			row = append(row, text)
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	w.Flush()
 	b.WriteByte('\n')
-	for i, why := range notes {
-		fmt.Fprintf(&b, "(%d) %s\n", i+1, why)
+	for i, note := range notes {
+		fmt.Fprintf(&b, "(%d) %s\n", i+1, note)
 	}
 	return b.String()
 }

@@ -222,22 +222,36 @@ func (c *cli) runnerExplain() *cobra.Command {
 }
 
 func (c *cli) runnerMatrix() *cobra.Command {
-	return &cobra.Command{
+	var sandboxes bool
+	cmd := &cobra.Command{
 		Use: "matrix", Short: "Print which kinds of runners can use which state storages",
-		Long:    "Prints a table of runner kinds and state storages. If a combination is not possible,\nalso prints the reason.",
-		Example: "  fairlead runner matrix",
+		Long:    "Prints a table of runner kinds and state storages. If a combination is not possible,\nalso prints the reason. With --sandbox, prints a table of runner kinds and sandboxes.",
+		Example: "  fairlead runner matrix\n  fairlead runner matrix --sandbox",
 		RunE: func(*cobra.Command, []string) error {
-			m := view.Matrix{Text: runnerspec.Matrix(), Runners: map[string]map[string]view.Possible{}}
-			for _, k := range runnerspec.Kinds() {
-				m.Runners[string(k)] = map[string]view.Possible{}
-				for _, s := range runnerspec.StorageKinds() {
-					ok, why := runnerspec.Compatible(k, s)
-					m.Runners[string(k)][string(s)] = view.Possible{OK: ok, Why: why}
-				}
+			if sandboxes {
+				return c.print(matrixOf(runnerspec.SandboxMatrix(), runnerspec.SandboxKinds(), func(k runnerspec.Kind, s runnerspec.SandboxKind) (bool, string) {
+					f := runnerspec.FitOf(k, s)
+					return f.OK, f.Why
+				}))
 			}
-			return c.print(m)
+			return c.print(matrixOf(runnerspec.Matrix(), runnerspec.StorageKinds(), runnerspec.Compatible))
 		},
 	}
+	cmd.Flags().BoolVar(&sandboxes, "sandbox", false, "print which kinds of runners can run on which sandboxes")
+	return cmd
+}
+
+// matrixOf returns the document of a table with a row for each kind of runner.
+func matrixOf[C ~string](text string, columns []C, possible func(runnerspec.Kind, C) (ok bool, why string)) view.Matrix {
+	m := view.Matrix{Text: text, Runners: map[string]map[string]view.Possible{}}
+	for _, k := range runnerspec.Kinds() {
+		m.Runners[string(k)] = map[string]view.Possible{}
+		for _, c := range columns {
+			ok, why := possible(k, c)
+			m.Runners[string(k)][string(c)] = view.Possible{OK: ok, Why: why}
+		}
+	}
+	return m
 }
 
 func (c *cli) runnerRule() *cobra.Command {

@@ -177,19 +177,19 @@ func (v Variables) Human(p *Page) {
 	p.Table([]string{"VARIABLE", "VALUE"}, rows)
 }
 
-// Possible reports whether a runner of one kind may use a state storage.
+// Possible reports whether a runner of one kind may use a state storage, or run on a sandbox.
 type Possible struct {
 	OK  bool   `json:"ok"`
-	Why string `json:"why,omitempty"` // the reason if OK is false
+	Why string `json:"why,omitempty"` // the reason if OK is false, or a warning
 }
 
-// Matrix lists the state storages that each kind of runner may use.
+// Matrix lists the state storages that each kind of runner may use, or the sandboxes on which it can run.
 type Matrix struct {
 	Text    string
 	Runners map[string]map[string]Possible
 }
 
-// JSON returns {runner: {state storage: {"ok", "why"}}}.
+// JSON returns {runner: {state storage or sandbox: {"ok", "why"}}}.
 func (m Matrix) JSON() any { return m.Runners }
 
 // Human writes a table with notes.

@@ -52,6 +52,7 @@ type App struct {
 	InputGroups []InputGroup `json:"input_groups,omitempty" check:"inputgroups" doc:"Groups of inputs that belong together, by name."`
 	AWS         *AWS         `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
 	Runner      *Runner      `json:"runner,omitempty" check:"runner" doc:"Which runners can run the app's jobs. Without it, every runner can."`
+	Sandbox     *Sandbox     `json:"sandbox,omitempty" check:"sandbox" alias:"infrastructure cluster" doc:"What each install stands on: a component creates it, or it exists already. All other components come after it."`
 	Components  []Component  `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 	Actions     []Action     `json:"actions,omitempty" check:"actions" alias:"tasks scripts hooks" doc:"What can be run on an install, by name: by hand, on a schedule, or around an operation of a component."`
 }
@@ -287,7 +288,7 @@ type document struct {
 // meaning have the same bytes.
 func (a *App) Canonical() ([]byte, error) {
 	sorted := App{Name: a.Name, Description: a.Description, Components: slices.Clone(a.Components), InputGroups: slices.Clone(a.InputGroups),
-		AWS: a.AWS.canonical(), Runner: a.Runner.canonical()}
+		AWS: a.AWS.canonical(), Runner: a.Runner.canonical(), Sandbox: a.Sandbox}
 	var err error
 	if sorted.Inputs, err = canonicalInputs("input", a.Inputs); err != nil {
 		return nil, err

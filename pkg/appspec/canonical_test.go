@@ -272,15 +272,25 @@ func instance(src string) (value any, ok bool) {
 // schema cannot express.
 func TestSchemaRefusesBadFiles(t *testing.T) {
 	beyond := map[string]string{
-		"fields and names given twice":                 "the validator sees each key once",
-		"a cycle through a reference and a dependency": "the cycle spans several components",
-		"more actions than a boundary holds":           "the size is a sum",
-		"two cycles":                                   "the cycles span several components",
-		"references to nothing":                        "the declaration is in another place",
-		"a list in a text":                             "the type of the input is in another place",
-		"groups of inputs that do not exist":           "the declaration is in another place",
-		"switches that are no bool input":              "the type of the input is in another place",
-		"references to components that may be off":     "the switch is in another place",
+		"fields and names given twice":                                                      "the validator sees each key once",
+		"a cycle through a reference and a dependency":                                      "the cycle spans several components",
+		"more actions than a boundary holds":                                                "the size is a sum",
+		"two cycles":                                                                        "the cycles span several components",
+		"references to nothing":                                                             "the declaration is in another place",
+		"a list in a text":                                                                  "the type of the input is in another place",
+		"groups of inputs that do not exist":                                                "the declaration is in another place",
+		"switches that are no bool input":                                                   "the type of the input is in another place",
+		"references to components that may be off":                                          "the switch is in another place",
+		"a sandbox of a component that does not exist":                                      "the component is in another place",
+		"a sandbox that a script creates":                                                   "the type of the component is in another place",
+		"a sandbox that an input switches off":                                              "the component is in another place",
+		"a sandbox that needs what comes after it":                                          "the component is in another place",
+		"a given output that a component would give":                                        "the form of a reference is not part of the schema",
+		"an output that the sandbox is not given":                                           "the output is in another place",
+		"a map of the sandbox in a text":                                                    "the output is in another place",
+		"a sandbox that the app does not have":                                              "the sandbox is in another place",
+		"a runner that cannot run on the sandbox":                                           "the kind of the sandbox is in another place",
+		"an action before the sandbox that needs what comes after it":                       "the cycle spans several components",
 		"options that the type does not have, of another kind, or that would show a secret": "an option's values depend on the type, which is another field",
 	}
 	schema := compiledSchema(t)
@@ -307,7 +317,7 @@ func TestReferenceListsEveryCode(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(Code\w+) +Code = ("[a-z-]+")`).FindAllStringSubmatch(string(list), -1) {
 		constants["fairlead."+m[1]] = m[2]
 	}
-	for _, name := range []string{"action.go", "chart.go", "check.go", "env.go", "git.go", "groups.go", "include.go", "load.go", "module.go", "shared.go", "runner.go", "switch.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamlnode/reader.go", "../yamlnode/yaml.go", "../yamlnode/control.go", "../yamlnode/problem.go", "../artifact/pack.go"} {
+	for _, name := range []string{"action.go", "chart.go", "check.go", "env.go", "git.go", "groups.go", "include.go", "load.go", "module.go", "shared.go", "runner.go", "sandbox.go", "switch.go", "syntax.go", "parse.go", "reference.go", "problem.go", "../yamlnode/reader.go", "../yamlnode/yaml.go", "../yamlnode/control.go", "../yamlnode/problem.go", "../artifact/pack.go"} {
 		src, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

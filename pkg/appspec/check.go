@@ -61,6 +61,8 @@ func check(a *App, report reporter) {
 		edges[c.Name] = checkComponent(report, c, inputs, components)
 	}
 	checkSwitches(report, a)
+	checkSandbox(report, a, inputs, edges)
+	checkRunnersFit(report, a)
 	checkActions(report, a, inputs, components, edges)
 	checkCycles(report, edges)
 }
@@ -440,10 +442,13 @@ func cleanSource(source string) (clean, message, hint string) {
 }
 
 // addImplied adds to each component's DependsOn the components whose outputs its vars
-// refer to. It sorts DependsOn.
+// refer to, and the one that creates the sandbox. It sorts DependsOn.
 func addImplied(a *App) {
 	for i := range a.Components {
 		c := &a.Components[i]
+		if ground := a.ground(); ground != "" && c.Name != ground {
+			c.DependsOn = append(c.DependsOn, ground)
+		}
 		for _, v := range c.Values() {
 			for _, ref := range v.References() {
 				if ref.Namespace == Components {

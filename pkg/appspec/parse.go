@@ -45,6 +45,7 @@ func read(filename string, src []byte, fsys fs.FS) *reader {
 	root = r.withIncludes(root, fsys, len(src))
 	r.Struct(root, &document{App: r.app}, "")
 	r.complete()
+	r.lowerSandbox()
 	check(r.app, r.report)
 	r.Controls(root)
 	if len(r.Problems) == 0 {
@@ -106,6 +107,9 @@ func (r *reader) rules() yamlnode.Rules {
 		"awsservice":    {Schema: schema{"items": schema{"pattern": awsaction.ServicePattern(), "not": schema{"enum": awsaction.Refused()}}}},
 		"awsaction":     {Schema: schema{"items": schema{"pattern": awsaction.Pattern(), "not": schema{"pattern": `^(` + strings.Join(awsaction.Refused(), "|") + `):`}}}},
 		"runner":        {},
+		"sandbox":       {Schema: schema{"oneOf": []any{schema{"required": []any{"created_by"}}, schema{"required": []any{"given"}}}}},
+		"sandboxkind":   {Schema: schema{"enum": sandboxKinds()}},
+		"given":         {Schema: schema{"minProperties": 1, "maxProperties": maxGiven, "propertyNames": schema{"pattern": identifier.String()}}},
 		"runnerkinds":   {Schema: schema{"minItems": 1, "items": schema{"enum": runnerKinds()}}},
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},
 		"componenttype": {Doc: typeDocs, Schema: schema{"enum": types}},

@@ -315,6 +315,57 @@ func badApps() map[string]badApp {
 			wrap("runner: {kinds: [kubernetes, ecs, k8s, 3]}\ncomponents:" + component),
 			[]string{"3:30 unknown-runner-kind: aws-ecs", "3:35 unknown-runner-kind", "3:40 wrong-type"},
 		},
+		"a kind of sandbox that does not exist": {
+			wrap("sandbox: {kind: eks, created_by: web}\ncomponents:" + component), []string{"3:17 unknown-sandbox-kind: aws-eks"},
+		},
+		"a sandbox without a kind": {
+			wrap("sandbox: {created_by: web}\ncomponents:" + component), []string{"3:10 missing-field"},
+		},
+		"a sandbox that nothing creates": {
+			wrap("sandbox: {kind: kubernetes}\ncomponents:" + component), []string{"3:10 invalid-sandbox: created_by: COMPONENT"},
+		},
+		"a sandbox that is created and given": {
+			wrap("sandbox: {kind: kubernetes, created_by: web, given: {host: a}}\ncomponents:" + component), []string{"3:10 invalid-sandbox: either"},
+		},
+		"a sandbox of a component that does not exist": {
+			wrap("sandbox: {kind: kubernetes, created_by: wen}\ncomponents:" + component), []string{"3:41 unknown-reference: web"},
+		},
+		"a sandbox that a script creates": {
+			wrap("sandbox: {kind: kubernetes, created_by: a}\ncomponents:\n  a: {type: script, source: a}\n"), []string{"3:41 invalid-sandbox: of type script"},
+		},
+		"a sandbox that an input switches off": {
+			wrap("inputs: {on: {type: bool, default: true}}\nsandbox: {kind: kubernetes, created_by: a}\ncomponents:\n  a: {type: terraform, source: a, enabled: '${inputs.on}'}\n"),
+			[]string{"6:44 invalid-sandbox: switched off"},
+		},
+		"a sandbox that needs what comes after it": {
+			wrap("sandbox: {kind: kubernetes, created_by: a}\ncomponents:\n  a: {type: terraform, source: a, depends_on: [b], vars: {x: '${components.c.outputs.y}', z: '${sandbox.outputs.z}'}}\n" +
+				"  b: {type: script, source: b}\n  c: {type: script, source: c}\n"),
+			[]string{"5:48 sandbox-needs-component: cannot need \"b\"", "5:63 sandbox-needs-component: cannot need \"c\"", "5:95 self-reference"},
+		},
+		"a given output that a component would give": {
+			wrap("sandbox: {kind: kubernetes, given: {a: '${components.web.outputs.x}', b: '${inputs.no}', c: '${sandbox.outputs.a}'}}\ncomponents:" + component),
+			[]string{"3:41 sandbox-needs-component", "3:75 unknown-reference: inputs", "3:94 sandbox-needs-component"},
+		},
+		"an output that the sandbox is not given": {
+			wrap("sandbox: {kind: kubernetes, given: {host: a}}\ncomponents:\n  w: {type: script, source: w, vars: {h: 'x ${sandbox.outputs.hots}', i: '${sandbox.outputs.host.a}'}}\n"),
+			[]string{"5:45 unknown-reference: host", "5:75 wrong-type"},
+		},
+		"a map of the sandbox in a text": {
+			wrap("sandbox: {kind: kubernetes, given: {host: {a: b}}}\ncomponents:\n  w: {type: script, source: w, vars: {h: 'x ${sandbox.outputs.host}'}}\n"),
+			[]string{"5:45 not-a-scalar: is a map"},
+		},
+		"a sandbox that the app does not have": {
+			wrap("components:\n  w: {type: script, source: w, vars: {h: '${sandbox.outputs.host}', i: '${sandbox.host}'}}\n"),
+			[]string{"4:43 unknown-reference: the app has none", "4:73 invalid-reference: ${sandbox.outputs.OUTPUT}"},
+		},
+		"a runner that cannot run on the sandbox": {
+			wrap("runner: {kinds: [azure-aks, aws-ecs]}\nsandbox: {kind: aws-eks, created_by: web}\ncomponents:" + component), []string{"3:18 runner-not-on-sandbox: aws-eks"},
+		},
+		"an action before the sandbox that needs what comes after it": {
+			wrap("sandbox: {kind: kubernetes, created_by: a}\ncomponents:\n  a: {type: terraform, source: a}\n  b: {type: script, source: b}\n" +
+				"actions:\n  x: {type: script, source: x, before: [a.apply], vars: {y: '${components.b.outputs.z}'}}\n"),
+			[]string{"8:41 cycle: a -> actions.x -> b -> a"},
+		},
 		"a runner without kinds": {
 			wrap("runner: {kind: kubernetes}\ncomponents:" + component), []string{`3:10 unknown-field: "kinds"`},
 		},

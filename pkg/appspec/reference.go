@@ -18,6 +18,7 @@ const (
 	Install    = "install"    // ${install.NAME}
 	Components = "components" // ${components.NAME.outputs.OUTPUT}
 	Params     = "params"     // ${params.NAME}, in the variables of an action
+	Sandboxes  = "sandbox"    // ${sandbox.outputs.OUTPUT}; only in app.yaml, see lowerSandbox
 )
 
 // InstallNames returns the names of the namespace install.
@@ -27,9 +28,9 @@ func InstallNames() []string {
 
 // Reference names a value that is known when an install is deployed.
 type Reference struct {
-	Namespace string   // Inputs, Install, Components or Params
-	Name      string   // name of the input, of the fact about the install, of the component, or of the param
-	Output    string   // name of the component's output; "" in other namespaces
+	Namespace string   // Inputs, Install, Components, Params or Sandboxes
+	Name      string   // name of the input, of the fact about the install, of the component, or of the param; "" in Sandboxes
+	Output    string   // name of the output of the component or sandbox; "" in other namespaces
 	Path      []string // steps into a map (keys) or a list (numbers from 0)
 }
 
@@ -37,8 +38,11 @@ type Reference struct {
 // canonical spelling.
 func (r Reference) String() string {
 	var b strings.Builder
-	b.WriteString("${" + r.Namespace + "." + r.Name)
-	if r.Namespace == Components {
+	b.WriteString("${" + r.Namespace)
+	if r.Name != "" {
+		b.WriteString("." + r.Name)
+	}
+	if r.Output != "" {
 		b.WriteString(".outputs." + r.Output)
 	}
 	for _, step := range r.Path {
@@ -154,7 +158,7 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 	fail := func(hint, format string, args ...any) (Reference, int, *textError) {
 		return Reference{}, length, &textError{code: "invalid-reference", message: fmt.Sprintf(format, args...), hint: hint}
 	}
-	const forms = "A reference is ${inputs.NAME}, ${install.NAME} or ${components.NAME.outputs.NAME}; write $${ for a literal ${."
+	const forms = "A reference is ${inputs.NAME}, ${install.NAME}, ${components.NAME.outputs.NAME} or ${sandbox.outputs.NAME}; write $${ for a literal ${."
 	m := reference.FindStringSubmatch(s)
 	switch rest := s[len(m[0]):]; {
 	case m[1]+m[2] == "" && strings.HasPrefix(rest, "{"):
@@ -192,6 +196,40 @@ func parseReference(s string) (ref Reference, length int, failed *textError) {
 	return ref, length, nil
 }
 
+// shape is the form of the references of a namespace.
+type shape struct {
+	steps   int    // how many names come before the path
+	outputs int    // which of them is the name "outputs"; 0: none
+	what    string // what a reference without that name is not
+	form    string // the whole form
+}
+
+// shapes returns the shape of the references of each namespace.
+func shapes() map[string]shape {
+	plain := shape{steps: 2}
+	return map[string]shape{
+		Inputs: plain, Install: plain, Params: plain,
+		Components: {4, 2, "is not an output of a component", "${components.NAME.outputs.OUTPUT}"},
+		Sandboxes:  {3, 1, "is not an output of the sandbox", "${sandbox.outputs.OUTPUT}"},
+	}
+}
+
+// unknownNamespace returns the message and hint for a reference that begins with another name than a namespace.
+func unknownNamespace(steps []string) (message, hint string) {
+	if steps[0] == "var" {
+		name := "NAME"
+		if len(steps) > 1 {
+			name = steps[1]
+		}
+		return "is Terraform's name for a module's variable", fmt.Sprintf("An input of the app is ${inputs.%s}.", name)
+	}
+	message = fmt.Sprintf("begins with the unknown name %s", yamlnode.Quote(steps[0]))
+	if name := yamlnode.Nearest(steps[0], []string{Inputs, Install, Components, Params, Sandboxes}); name != "" {
+		hint = fmt.Sprintf("Did you mean %q?", name)
+	}
+	return message, hint
+}
+
 // referenceOf builds a Reference from steps. The first dotted steps were names joined by dots.
 func referenceOf(steps []string, dotted int) (ref Reference, message, hint string) {
 	if len(steps) == 0 || dotted == 0 {
@@ -201,47 +239,44 @@ func referenceOf(steps []string, dotted int) (ref Reference, message, hint strin
 		return ref, fmt.Sprintf("has more than %d steps", MaxDepth), ""
 	}
 	ref.Namespace = steps[0]
-	wanted := 2
-	switch ref.Namespace {
-	case Inputs, Install, Params:
-	case Components:
-		wanted = 4
-	case "var":
-		name := "NAME"
-		if len(steps) > 1 {
-			name = steps[1]
-		}
-		return ref, "is Terraform's name for a module's variable", fmt.Sprintf("An input of the app is ${inputs.%s}.", name)
-	default:
-		if name := yamlnode.Nearest(ref.Namespace, []string{Inputs, Install, Components, Params}); name != "" {
-			return ref, fmt.Sprintf("begins with the unknown name %s", yamlnode.Quote(ref.Namespace)), fmt.Sprintf("Did you mean %q?", name)
-		}
-		return ref, fmt.Sprintf("begins with the unknown name %s", yamlnode.Quote(ref.Namespace)), ""
+	form, ok := shapes()[ref.Namespace]
+	if !ok {
+		message, hint = unknownNamespace(steps)
+		return ref, message, hint
 	}
-	if dotted < min(wanted, len(steps)) || len(steps) < wanted {
-		switch {
-		case ref.Namespace == Components && len(steps) == 3 && steps[2] != "outputs":
-			return ref, "is not an output of a component", fmt.Sprintf("Write ${components.%s.outputs.%s}.", steps[1], steps[2])
-		case ref.Namespace == Components:
-			return ref, "is not an output of a component", "Write ${components.NAME.outputs.OUTPUT}."
-		}
+	short := dotted < min(form.steps, len(steps)) || len(steps) < form.steps
+	if short && form.outputs == 0 {
 		return ref, "is incomplete", ""
 	}
-	ref.Name = steps[1]
-	if ref.Namespace == Components {
-		if steps[2] != "outputs" {
-			return ref, "is not an output of a component", fmt.Sprintf("Write ${components.%s.outputs.OUTPUT}.", steps[1])
-		}
-		ref.Output = steps[3]
+	if form.outputs > 0 && (short || steps[form.outputs] != "outputs") {
+		return ref, form.what, "Write " + form.meant(steps) + "."
 	}
-	if ref.Namespace != Install && fairlead.CheckName("", ref.Name) != nil {
+	if form.steps > 2 {
+		ref.Output = steps[form.steps-1]
+	}
+	if ref.Namespace != Sandboxes {
+		ref.Name = steps[1]
+	}
+	if ref.Namespace != Install && ref.Namespace != Sandboxes && fairlead.CheckName("", ref.Name) != nil {
 		return ref, fmt.Sprintf("holds %s, which is not a valid name", yamlnode.Quote(ref.Name)), "Names are lower-case letters, digits and hyphens."
 	}
-	if path := steps[wanted:]; len(path) > 0 {
+	if path := steps[form.steps:]; len(path) > 0 {
 		ref.Path = slices.Clone(path)
 	}
 	if ref.Namespace == Install && len(ref.Path) > 0 {
 		return ref, "has a path into a string", "All values under install are strings."
 	}
 	return ref, "", ""
+}
+
+// meant returns the form with the names that the steps have already.
+func (s shape) meant(steps []string) string {
+	if s.outputs == 2 && len(steps) > 1 {
+		text := strings.Replace(s.form, "NAME", steps[1], 1)
+		if len(steps) == 3 && steps[2] != "outputs" {
+			text = strings.Replace(text, "OUTPUT", steps[2], 1)
+		}
+		return text
+	}
+	return s.form
 }

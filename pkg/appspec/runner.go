@@ -24,12 +24,22 @@ func (r *Runner) canonical() *Runner {
 	return &Runner{Kinds: slices.Compact(kinds)}
 }
 
-// RunnerKinds returns the kinds of runners that the app can use, sorted; none if it can use every kind.
+// RunnerKinds returns the kinds of runners that the app can use, sorted; none if it can use every kind. They are those that
+// it declares and that can run on its sandbox.
 func (a *App) RunnerKinds() []string {
-	if a.Runner == nil {
-		return nil
+	var kinds []string
+	if a.Runner != nil {
+		kinds = slices.Clone(a.Runner.Kinds)
 	}
-	return a.Runner.Kinds
+	if a.Sandbox == nil {
+		return kinds
+	}
+	fit := kindsOn(a.sandboxKind())
+	slices.Sort(fit)
+	if kinds == nil {
+		return fit
+	}
+	return slices.DeleteFunc(kinds, func(k string) bool { return !slices.Contains(fit, k) })
 }
 
 // runnerKinds returns the names of all kinds of runners.
@@ -43,7 +53,10 @@ func runnerKinds() []string {
 
 // checkRunner reports each kind of runner that does not exist.
 func checkRunner(report reporter, a *App) {
-	for i, kind := range a.RunnerKinds() {
+	if a.Runner == nil {
+		return
+	}
+	for i, kind := range a.Runner.Kinds {
 		if !slices.Contains(runnerKinds(), kind) {
 			report(fmt.Sprintf("runner.kinds.%d", i+1), "unknown-runner-kind", fmt.Sprintf("%s is not a kind of runner", yamlnode.Quote(kind)), yamlnode.DidYouMean(kind, "kinds", runnerKinds()))
 		}

@@ -107,6 +107,15 @@ func (s *server) listStacks(c *control.Control) {
 		})
 }
 
+// AgentFacts returns what an agent must know of the control plane with the URL and the keys.
+func AgentFacts(url string, keys []wire.VerificationKey) control.AgentFacts {
+	out := control.AgentFacts{URL: url}
+	for _, k := range keys {
+		out.TrustedKeys = append(out.TrustedKeys, base64.StdEncoding.EncodeToString(k.PublicKey))
+	}
+	return out
+}
+
 func (s *server) published() error {
 	if s.Stack.TemplateURL != "" && s.Stack.Image != "" {
 		return nil
@@ -118,10 +127,7 @@ func (s *server) published() error {
 // renderStack renders a stack. The parameter actions has what the install's app declares;
 // none: the template's default applies. The parameter secrets lists what it needs from the customer.
 func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets []control.DeclaredSecret) wire.Stack {
-	var keys []string
-	for _, k := range s.Keys {
-		keys = append(keys, base64.StdEncoding.EncodeToString(k.PublicKey))
-	}
+	keys := AgentFacts("", s.Keys).TrustedKeys
 	out := wire.Stack{Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
 		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL, CustomerSecrets: renderSecrets(secrets),
 		Parameters: []wire.StackParameter{

@@ -442,12 +442,20 @@ func cleanSource(source string) (clean, message, hint string) {
 }
 
 // addImplied adds to each component's DependsOn the components whose outputs its vars
-// refer to, and the one that creates the sandbox. It sorts DependsOn.
+// refer to, the one that creates the sandbox, and the one that deploys the runner of its
+// jobs. It sorts DependsOn.
 func addImplied(a *App) {
+	inSandbox := map[string]bool{}
+	for _, c := range a.Components {
+		inSandbox[c.Name] = a.InSandbox(c.Name)
+	}
 	for i := range a.Components {
 		c := &a.Components[i]
 		if ground := a.ground(); ground != "" && c.Name != ground {
 			c.DependsOn = append(c.DependsOn, ground)
+		}
+		if inSandbox[c.Name] {
+			c.DependsOn = append(c.DependsOn, a.Sandbox.Runner.DeployedBy)
 		}
 		for _, v := range c.Values() {
 			for _, ref := range v.References() {

@@ -109,6 +109,8 @@ func (r *reader) rules() yamlnode.Rules {
 		"runner":        {},
 		"sandbox":       {Schema: schema{"oneOf": []any{schema{"required": []any{"created_by"}}, schema{"required": []any{"given"}}}}},
 		"sandboxkind":   {Schema: schema{"enum": sandboxKinds()}},
+		"configuration": {Schema: schema{"required": []any{"runner_configuration", "state_storage_configuration"}}},
+		"trust":         {Schema: schema{"required": []any{"issuer", "claims"}, "propertyNames": schema{"enum": []any{"issuer", "audience", "claims", "keys"}}}},
 		"given":         {Schema: schema{"minProperties": 1, "maxProperties": maxGiven, "propertyNames": schema{"pattern": identifier.String()}}},
 		"runnerkinds":   {Schema: schema{"minItems": 1, "items": schema{"enum": runnerKinds()}}},
 		"components":    {Schema: schema{"minProperties": 1, "maxProperties": MaxComponents, "propertyNames": name}},

@@ -23,7 +23,7 @@ const (
 
 // InstallNames returns the names of the namespace install.
 func InstallNames() []string {
-	return []string{"app", "boundary", "id", "name", "role_path", "version"}
+	return []string{"app", "boundary", "control_plane", "id", "name", "role_path", "runner_id", "trusted_keys", "version"}
 }
 
 // Reference names a value that is known when an install is deployed.

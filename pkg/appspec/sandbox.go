@@ -21,6 +21,8 @@ type Sandbox struct {
 	Component string `json:"created_by,omitempty" alias:"module" doc:"The component that creates the sandbox. It is deployed first and destroyed last."`
 	// Given are the outputs of a sandbox that exists already, by name. Their references are to inputs and to the install.
 	Given map[string]Value `json:"given,omitempty" check:"given" alias:"outputs values existing" doc:"The outputs of a sandbox that exists already, by name: any value, with references to inputs and to the install."`
+	// Runner is the runner inside the sandbox; nil: the install's runner runs all jobs.
+	Runner *SandboxRunner `json:"runner,omitempty" doc:"A runner inside the sandbox. The install's runner deploys it, and it runs the jobs of all components that come after it."`
 }
 
 // maxGiven is the largest number of outputs of a given sandbox.
@@ -61,7 +63,7 @@ func kindsOn(s runnerspec.SandboxKind) (names []string) {
 
 // RunnerWarning returns why a runner of the kind should not run the app's jobs although it can; "" if there is no reason.
 func (a *App) RunnerWarning(kind runnerspec.Kind) string {
-	if f := runnerspec.FitOf(kind, a.sandboxKind()); f.OK {
+	if f := runnerspec.FitOf(kind, a.sandboxKind()); f.OK && a.sandboxRunner() == nil {
 		return f.Why
 	}
 	return ""
@@ -95,6 +97,7 @@ func checkSandbox(report reporter, a *App, inputs map[string]Input, edges map[st
 	if s.Component != "" {
 		checkGround(report, a, edges)
 	}
+	checkSandboxRunner(report, a, inputs, edges)
 }
 
 // checkGround checks the component that creates the sandbox.
@@ -148,6 +151,10 @@ func (r *reader) lowerSandbox() {
 	for i := range r.app.Actions {
 		a := &r.app.Actions[i]
 		r.lowerValues(a.Vars, "actions."+a.Name+".vars.")
+	}
+	if s := r.app.sandboxRunner(); s != nil {
+		r.lowerValues(s.Configuration, sandboxConfiguration)
+		r.lowerValues(s.Trust, sandboxTrust)
 	}
 }
 

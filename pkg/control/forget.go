@@ -83,6 +83,9 @@ func (c *Control) forget(ctx context.Context, org fairlead.OrgID, name string, a
 		if err := runners.DropStack(tx, r.V.ID); err != nil {
 			return err
 		}
+		if err := runners.DropSandboxRunner(tx, r.V); err != nil {
+			return err
+		}
 		if err := execution.DropSchedules(tx, &r); err != nil {
 			return err
 		}

@@ -118,7 +118,7 @@ func movable(tx *kernel.Tx, in store.Install) ([]string, error) {
 				Hint: fmt.Sprintf("Deploy install %s first, so that a plan shows the current resources. For that, the runner must still use the old state storage.", in.Name)}
 		}
 	}
-	return runners.StatefulComponents(tx, in.ID)
+	return runners.StatefulComponents(tx, in)
 }
 
 // atRunner reports whether only the runner's own jobs can reach a storage of this kind.

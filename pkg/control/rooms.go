@@ -10,17 +10,19 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/store"
 )
 
 // The types of the internal packages that callers of this package use.
 type (
-	Artifacts = kernel.Artifacts
-	Binding   = kernel.Binding
-	Deps      = kernel.Deps
-	Holder    = kernel.Holder
-	Intervals = kernel.Intervals
-	Launch    = kernel.Launch
-	User      = kernel.User
+	AgentFacts = store.AgentFacts
+	Artifacts  = kernel.Artifacts
+	Binding    = kernel.Binding
+	Deps       = kernel.Deps
+	Holder     = kernel.Holder
+	Intervals  = kernel.Intervals
+	Launch     = kernel.Launch
+	User       = kernel.User
 
 	AWSProof           = runners.AWSProof
 	Agent              = runners.Agent

@@ -64,3 +64,198 @@ func TestRunnerThatDoesNotFitTheSandboxIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// In the sandbox, another runner runs the jobs.
+const runnerInSandbox = `fairlead: v1
+name: shop
+inputs: {password: {sensitive: true}}
+sandbox:
+  kind: kubernetes
+  created_by: network
+  runner:
+    deployed_by: agent
+    configuration:
+      runner_configuration: {type: kubernetes, job: {namespace: "${install.name}-jobs"}}
+      state_storage_configuration: {type: kubernetes, namespace: "${install.name}-jobs"}
+    trust:
+      issuer: "https://${sandbox.outputs.id}.example.com"
+      claims: {sub: "system:serviceaccount:fairlead:agent"}
+components:
+  agent:
+    type: helm
+    source: agent
+    vars: {runner: "${install.runner_id}", url: "${install.control_plane}", keys: "${install.trusted_keys}"}
+  network: {type: terraform, source: network}
+  secrets: {type: manifest, source: secrets, depends_on: [network]}
+  web: {type: terraform, source: web, vars: {net: "${sandbox.outputs.id}"}}
+`
+
+func newSandboxPlane(t *testing.T) *plane {
+	p := newPlane(t, enginetest.Memory())
+	p.AgentFacts = control.AgentFacts{URL: "https://fairlead.example.com", TrustedKeys: []string{"a", "b"}}
+	return p
+}
+
+// workOn is work on several runners in turn.
+func (p *plane) workOn(runners ...string) {
+	p.t.Helper()
+	for range runners {
+		for _, r := range runners {
+			p.enrolAs(r, "test-"+r)
+			p.work()
+		}
+	}
+}
+
+// The install's runner creates the sandbox and deploys the runner there, which runs all other jobs. A teardown goes back the
+// same way.
+func TestRunnerInSandboxRunsWhatIsInIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(runnerInSandbox)
+		p.install("acme")
+		if _, err := p.Runner(p.ctx, org, "acme-agent"); fairlead.CodeOf(err) != "runner-not-found" {
+			t.Fatalf("the runner in the sandbox exists before the sandbox: %v", err)
+		}
+		id := p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.work()
+		r, err := p.Runner(p.ctx, org, "acme-agent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != "kubernetes" || r.Storage != "kubernetes" || !strings.Contains(string(r.Config), `"namespace":"acme-jobs"`) {
+			t.Errorf("the runner in the sandbox is %+v", r)
+		}
+		trust, err := p.Trust(p.ctx, me, "acme-agent", "sandbox")
+		if err != nil || !strings.HasSuffix(trust.Rule.Issuer, ".example.com") || strings.Contains(trust.Rule.Issuer, "$") || trust.Rule.Audience != "https://fairlead.example.com" {
+			t.Errorf("the trust is %+v, %v", trust, err)
+		}
+		p.ranOn(id, map[string]string{"network": "local", "agent": "local", "secrets": "acme-agent", "web": "acme-agent"})
+		p.workOn("acme-agent", "local")
+		if d := p.deployment(id); d.State != deployment.Succeeded {
+			t.Fatalf("the deployment is %s", d.State)
+		}
+		if err := p.DeleteRunner(p.ctx, me, "acme-agent"); fairlead.CodeOf(err) != "runner-in-use" {
+			t.Errorf("the runner of a sandbox is deleted: %v", err)
+		}
+
+		again := p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		if d := p.deployment(again); d.State != deployment.Succeeded || jobs(d) > 0 {
+			t.Errorf("an unchanged deployment is %s and has %d jobs", d.State, jobs(d))
+		}
+
+		down := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, Ask: deployment.AskNever}, "")
+		p.workOn("acme-agent", "local")
+		if d := p.deployment(down); d.State != deployment.Succeeded {
+			t.Fatalf("the teardown is %s", d.State)
+		}
+		p.ranOn(down, map[string]string{"network": "local", "agent": "local", "secrets": "acme-agent", "web": "acme-agent"})
+		p.must("forget", func() error { return p.ForgetInstall(p.ctx, org, "acme", false) })
+		if _, err := p.Runner(p.ctx, org, "acme-agent"); fairlead.CodeOf(err) != "runner-not-found" {
+			t.Errorf("the runner in the sandbox outlives its install: %v", err)
+		}
+	})
+}
+
+// jobs returns how many jobs a deployment has.
+func jobs(d control.Deployment) (n int) {
+	for _, node := range d.Nodes {
+		if node.PlanJob != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// ranOn compares on which runner the first job of each component is; "": it has none.
+func (p *plane) ranOn(id fairlead.DeploymentID, want map[string]string) {
+	p.t.Helper()
+	for _, n := range p.deployment(id).Nodes {
+		if n.PlanJob == "" || want[n.Component] == "" {
+			if n.PlanJob != "" || want[n.Component] != "" {
+				p.t.Errorf("component %s has the job %q: %s %s", n.Component, n.PlanJob, n.State, n.Message)
+			}
+			continue
+		}
+		j, err := p.Job(p.ctx, org, n.PlanJob)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if j.RunnerName != want[n.Component] {
+			p.t.Errorf("the plan of component %s is a job of runner %s, want %s", n.Component, j.RunnerName, want[n.Component])
+		}
+	}
+}
+
+// A component that exists stays with the runner that made it, because its state is in that runner's storage.
+func TestComponentStaysWithTheRunnerThatMadeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(strings.Replace(onSandbox, "agent: {type: script, source: agent}\n  ", "", 1))
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.work()
+		p.publish(strings.NewReplacer("web: {type: terraform", "web: {type: script", `"${sandbox.outputs.id}"}}`, `"${sandbox.outputs.id}", more: 1}}`).Replace(runnerInSandbox))
+		id := p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.work()
+		p.workOn("acme-agent", "local")
+		if d := p.deployment(id); d.State != deployment.Succeeded {
+			t.Fatalf("the deployment is %s: %+v", d.State, d.Nodes)
+		}
+		p.ranOn(id, map[string]string{"network": "", "agent": "local", "secrets": "acme-agent", "web": "local"})
+	})
+}
+
+func TestSandboxRunnerIsMadeOnlyByAnApplyingDeployment(t *testing.T) {
+	const configured = "state_storage_configuration: {type: kubernetes, namespace: \"${install.name}-jobs\"}"
+	for consequence, c := range map[string]struct {
+		edit, by string
+		plan     bool
+		made     bool
+		reason   fairlead.Reason
+	}{
+		"a plan makes no runner":                      {plan: true, reason: "needs-outputs"},
+		"a configuration with a mistake is a failure": {edit: configured, by: "state_storage_configuration: {type: local}", reason: "invalid-runner"},
+		"a trust with a mistake is a failure":         {edit: "https://${sandbox.outputs.id}", by: "ftp://${sandbox.outputs.id}", reason: "invalid-oidc-trust"},
+		"an output that does not exist is a failure":  {edit: "${sandbox.outputs.id}.example", by: "${sandbox.outputs.no}.example", reason: "needs-outputs"},
+		"a secret in it is a failure":                 {edit: "https://${sandbox.outputs.id}", by: "https://${sandbox.outputs.secret}", reason: "invalid-runner"},
+	} {
+		t.Run(consequence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newSandboxPlane(t)
+				p.publish(strings.Replace(runnerInSandbox, c.edit, c.by, 1))
+				p.install("acme")
+				id := p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever, PlanOnly: c.plan}, "")
+				p.work()
+				d := p.deployment(id)
+				if n := d.Node("agent"); n.Reason != c.reason || n.PlanJob != "" {
+					t.Errorf("the component agent is %s, %s: %s", n.State, n.Reason, n.Message)
+				}
+				if _, err := p.Runner(p.ctx, org, "acme-agent"); fairlead.CodeOf(err) != "runner-not-found" {
+					t.Errorf("a runner was made: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// No rule places another install on the runner in a sandbox, and no install can name it.
+func TestSandboxRunnerServesNoOtherInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(runnerInSandbox)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.work()
+		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "other", App: "shop", Runner: "acme-agent", Inputs: secretPassword()}, "")
+		expectCode(t, "an install that names it", err, "runner-out-of-reach")
+		p.install("other")
+		got, err := p.ExplainInstall(p.ctx, org, "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Serves == nil || got.Serves.Name != "local" {
+			t.Errorf("the other install is served by %+v", got.Serves)
+		}
+	})
+}

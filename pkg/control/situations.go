@@ -57,7 +57,7 @@ func (c *Control) DeploymentSituations(ctx context.Context, d Deployment) ([]dia
 // It is not used if f.Gone is set.
 func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Deployment, in store.Install) error {
 	wantRunner := false
-	var runner fairlead.RunnerID // of these jobs
+	var of store.Job // the last of these jobs
 	var trouble []string
 	for _, n := range d.Nodes {
 		ids := []fairlead.JobID{n.PlanJob, n.ApplyJob}
@@ -84,25 +84,22 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Depl
 			if err != nil {
 				return err
 			}
-			f.Jobs[id], runner = r.V.Job, r.V.Runner
+			f.Jobs[id], of = r.V.Job, r.V
 			wantRunner = wantRunner || r.V.State == job.Queued || r.V.State == job.Claimed || len(r.V.Deaths) > 0 || r.V.State == job.Running || r.V.Reason == fairlead.ReasonQueueTimeout
 		}
 	}
 	if wantRunner {
 		var err error
-		if f.Runner, err = c.runnerFacts(ctx, d.RunnerOrg, d.RunnerName, runner); err != nil {
+		if f.Runner, err = c.runnerFacts(ctx, of.RunnerOrg(), of.RunnerName, of.Runner); err != nil {
 			return err
 		}
 	}
 	if f.Gone || len(trouble) == 0 {
 		return nil
 	}
-	storage, err := runners.StorageKind(c.Reading(ctx), in)
-	if err != nil {
-		return err
-	}
 	for _, name := range trouble {
-		if f.Parts[name], err = c.componentFacts(ctx, d.Install, name, storage); err != nil {
+		var err error
+		if f.Parts[name], err = c.componentFacts(ctx, in, name); err != nil {
 			return err
 		}
 	}
@@ -110,12 +107,16 @@ func (c *Control) nodeFacts(ctx context.Context, f *diagnosis.Deployment, d Depl
 }
 
 // componentFacts reads one component for package diagnosis.
-func (c *Control) componentFacts(ctx context.Context, install fairlead.InstallID, name, storage string) (diagnosis.Component, error) {
-	k, err := c.Store.Component(ctx, install, name)
+func (c *Control) componentFacts(ctx context.Context, in store.Install, name string) (diagnosis.Component, error) {
+	k, err := c.Store.Component(ctx, in.ID, name)
 	if err != nil {
 		return diagnosis.Component{}, err
 	}
-	head, err := c.Store.State(ctx, install, name)
+	storage, err := runners.StorageKind(c.Reading(ctx), in.In(k.V.InSandbox))
+	if err != nil {
+		return diagnosis.Component{}, err
+	}
+	head, err := c.Store.State(ctx, in.ID, name)
 	if err != nil {
 		return diagnosis.Component{}, err
 	}

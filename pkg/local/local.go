@@ -375,6 +375,7 @@ func (s *Server) handler(address, audience string, callers *api.Callers) (http.H
 	o := api.Options{Control: s.control, Registry: address, Audiences: []string{audience}, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger, Callers: callers,
 		Stack: api.StackSource{URL: cmp.Or(s.opts.URL, s.url), TemplateURL: s.opts.StackTemplateURL, Image: s.opts.RunnerImage},
 		Keys:  []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
+	s.control.AgentFacts = api.AgentFacts(o.Stack.URL, o.Keys)
 	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger, Account: control.RepositoryOrg})
 	if err != nil {
 		return nil, err

@@ -68,7 +68,13 @@ type Install struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	HasVars  bool              `json:"has_vars,omitempty"` // whether variables are set on it
 	// Bound is the runner that the install is bound to since its first deployment.
-	Bound   *Binding                `json:"bound,omitempty"`
+	Bound *Binding `json:"bound,omitempty"`
+	// SandboxRunner is the runner of the components in its sandbox; nil: Bound is the runner of all.
+	SandboxRunner *Binding `json:"sandbox_runner,omitempty"`
+
+	// Agents is what the agent in the sandbox must know of the control plane. A deployment that may deploy this agent records
+	// it, because a function that later continues the deployment may not know it.
+	Agents  *AgentFacts             `json:"agents,omitempty"`
 	Moving  *Moving                 `json:"moving,omitempty"` // nil: no job copies its states
 	Inputs  map[string]Input        `json:"inputs,omitempty"`
 	Active  fairlead.DeploymentID   `json:"active,omitempty"`
@@ -81,6 +87,29 @@ type Install struct {
 	// Restored is the time of a restore of the table. Jobs after the backup may have made
 	// components of which the install has no record; zero: the install is younger.
 	Restored time.Time `json:"restored,omitzero"`
+}
+
+// AgentFacts is what an agent must know of its control plane before its first request.
+type AgentFacts struct {
+	URL         string   `json:"url"`          // at which agents reach the control plane
+	TrustedKeys []string `json:"trusted_keys"` // public keys, in base64, that verify job specs
+}
+
+// In returns the install as the jobs in its sandbox see it: the runner in the sandbox is the one that it is bound to. If
+// sandbox is false, it returns the install itself. The result must not be stored.
+func (i Install) In(sandbox bool) Install {
+	if sandbox {
+		i.Bound, i.Runner, i.RunnerID = i.SandboxRunner, "", ""
+	}
+	return i
+}
+
+// IsSandbox reports whether i is a result of In for the sandbox.
+func (i Install) IsSandbox() bool { return i.SandboxRunner != nil && i.Bound == i.SandboxRunner }
+
+// Of returns the install as the jobs of the runner see it. The result must not be stored.
+func (i Install) Of(runner fairlead.RunnerID) Install {
+	return i.In(i.SandboxRunner != nil && i.SandboxRunner.Runner == runner)
 }
 
 // Binding is the runner that an install is bound to.
@@ -131,6 +160,9 @@ type Component struct {
 	Vars      []byte             `json:"vars,omitempty"` // sealed variables of its last apply; a destroy needs them
 	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables of its last apply
 	Outputs   map[string]Output  `json:"outputs,omitempty"`
+
+	// InSandbox reports whether it was made by the runner in the sandbox of the install.
+	InSandbox bool `json:"in_sandbox,omitempty"`
 
 	Base        *Base  `json:"base,omitempty"`         // nil: the component has changed since, or its last job did not complete
 	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too large for this record
@@ -346,6 +378,8 @@ type Runner struct {
 	// complete configuration, and is set only if it has secrets.
 	Config json.RawMessage `json:"config,omitempty"`
 	Sealed []byte          `json:"sealed,omitempty"`
+	// InSandbox reports whether the runner is in the sandbox of Install, and serves only the components there.
+	InSandbox bool `json:"in_sandbox,omitempty"`
 	// Direct reports whether an agent beside the control plane serves the runner.
 	Direct bool `json:"direct,omitempty"`
 	// Builds reports whether the runner builds components of the org's apps.

@@ -209,6 +209,7 @@ func API(c *control.Control, version string, spare ed25519.PublicKey, address st
 	if spare != nil {
 		keys = append(keys, wire.VerificationKey{ID: events.KeyID(spare), PublicKey: spare})
 	}
+	c.AgentFacts = api.AgentFacts(address, keys)
 	registry := u.Host
 	if c.Artifacts != nil {
 		registry = c.Artifacts.Host()

@@ -57,9 +57,13 @@ func NeedRegistry(r store.Runner, in store.Install, name, kind string) error {
 		Details: map[string]string{"component": name, "runner": r.Name}}
 }
 
-// NeedRegistryOf is NeedRegistry for all components of an app.
+// NeedRegistryOf is NeedRegistry for all components of an app whose jobs run on the runner of a new install. Those in its
+// sandbox have another runner, which its first deployment makes.
 func NeedRegistryOf(r store.Runner, in store.Install, spec *appspec.App) error {
 	for _, k := range spec.Components {
+		if spec.InSandbox(k.Name) {
+			continue
+		}
 		if err := NeedRegistry(r, in, k.Name, k.Type); err != nil {
 			return err
 		}

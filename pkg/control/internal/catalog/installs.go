@@ -392,6 +392,10 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
+		storage := storage
+		if b := in.SandboxRunner; b != nil && names[name].InSandbox {
+			storage = b.Storage.Kind
+		}
 		part, err := Part(tx, names[name], states[name], storage)
 		if err != nil {
 			return out, err

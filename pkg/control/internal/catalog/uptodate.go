@@ -16,7 +16,7 @@ import (
 // Otherwise ok is false. vars are the component's variables in the version. The control plane
 // does not know the customer's secrets, so a component that has some is never up to date.
 func UpToDate(tx *kernel.Tx, inst store.Install, version fairlead.VersionID, component string, vars map[string]appspec.Resolved) (k store.Stored[store.Component], ok bool, err error) {
-	d, err := kernel.Cached(tx, "deployed "+string(inst.ID), func() (*deployed, error) { return deployedOf(tx, inst) })
+	d, err := kernel.Cached(tx, fmt.Sprintf("deployed %s %t", inst.ID, inst.IsSandbox()), func() (*deployed, error) { return deployedOf(tx, inst) })
 	if err != nil || d.moved || inst.Bound == nil {
 		return k, false, err
 	}

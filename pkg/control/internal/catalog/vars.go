@@ -162,6 +162,14 @@ func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
 func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
 	// Outside of such a stack, a role can have any path and needs no boundary.
 	out := map[string]string{"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID), "boundary": "", "role_path": "/"}
+	agents := tx.AgentFacts
+	if inst.Agents != nil {
+		agents = *inst.Agents
+	}
+	out["control_plane"], out["trusted_keys"] = agents.URL, strings.Join(agents.TrustedKeys, ",")
+	if b := inst.SandboxRunner; b != nil {
+		out["runner_id"] = string(b.Runner)
+	}
 	asks := func(value appspec.Value) bool {
 		return slices.ContainsFunc(value.References(), func(r appspec.Reference) bool {
 			return r.Namespace == appspec.Install && (r.Name == "boundary" || r.Name == "role_path")

@@ -108,6 +108,7 @@ func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.
 	if err != nil {
 		return d, err
 	}
+	catalog.RecordAgents(tx, &inst.V, v)
 	return d, catalog.CheckRunnerKind(tx, inst.V, v, false)
 }
 
@@ -122,7 +123,7 @@ func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Dep
 			return err
 		}
 	}
-	if err := needRegistries(tx, inst.V, d.Nodes); err != nil {
+	if err := needRegistries(tx, inst.V, d.Deployment); err != nil {
 		return err
 	}
 	d.RunnerName = runners.RunnerOf(inst.V)
@@ -130,14 +131,28 @@ func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Dep
 	return nil
 }
 
-// needRegistries refuses the nodes if the install's runner has no registry for one of them.
-func needRegistries(tx *kernel.Tx, inst store.Install, nodes []deployment.Node) error {
-	for _, n := range nodes {
+// runnerOf returns the runner of the node's jobs. ok is false if the deployment itself makes it.
+func runnerOf(tx *kernel.Tx, inst store.Install, d deployment.Deployment, n deployment.Node) (r store.Stored[store.Runner], ok bool, err error) {
+	v, err := catalog.ReadVersion(tx, d.Version)
+	if err != nil {
+		return r, false, err
+	}
+	sandbox, err := catalog.InSandbox(tx, inst, v, n.Component)
+	if err != nil || sandbox && inst.SandboxRunner == nil {
+		return r, false, err
+	}
+	r, err = runners.ServingRunner(tx, inst.In(sandbox))
+	return r, err == nil, err
+}
+
+// needRegistries refuses the deployment if the runner of an image has no registry.
+func needRegistries(tx *kernel.Tx, inst store.Install, d deployment.Deployment) error {
+	for _, n := range d.Nodes {
 		if t, _ := component.Of(n.Type); !t.NeedsRegistry {
 			continue
 		}
-		r, err := runners.ServingRunner(tx, inst)
-		if err == nil {
+		r, ok, err := runnerOf(tx, inst, d, n)
+		if err == nil && ok {
 			err = catalog.NeedRegistry(r.V, inst, n.Component, n.Type)
 		}
 		if err != nil {

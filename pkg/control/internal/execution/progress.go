@@ -23,7 +23,7 @@ import (
 // the install's queue begins.
 func advance(tx *kernel.Tx, inst *store.Stored[store.Install], r store.Stored[store.Deployment], e deployment.Event) (store.Stored[store.Deployment], error) {
 	return advanceBy(tx, inst, r, e, func(d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
-		return carryOut(tx, inst.V, d, cmd)
+		return carryOut(tx, inst, d, cmd)
 	})
 }
 
@@ -193,16 +193,20 @@ func refill(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
 
 // carryOut executes a command of a deployment, and returns the resulting event for the
 // deployment.
-func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
+func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deployment, cmd deployment.Command) (deployment.Event, error) {
 	if cmd.Cancel != "" {
 		return cancelJob(tx, cmd.Cancel)
 	}
-	vars, err := varsFor(tx, inst, d, cmd)
+	inst, err := placeOf(tx, stored, d, cmd)
+	var vars map[string]appspec.Resolved
+	if err == nil {
+		vars, err = varsFor(tx, inst, d, cmd)
+	}
 	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
 	}
-	if fairlead.KindOf(err) == fairlead.KindInvalid || fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
+	if fairlead.KindOf(err) == fairlead.KindInvalid || slices.Contains([]fairlead.Code{fairlead.CodeVersionAltered, fairlead.CodeRunnerExists, fairlead.CodeStateStorageChanged}, fairlead.CodeOf(err)) {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err).Reason(), Message: err.Error()}, nil
 	}
 	if err != nil {
@@ -251,6 +255,31 @@ func carryOut(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deploym
 	}
 	NewJob(tx, j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
+}
+
+// placeOf returns the install as the jobs of the command's node see it: in the sandbox, or outside of it. Before the plan of
+// the component that deploys the runner in the sandbox, it makes that runner.
+func placeOf(tx *kernel.Tx, inst *store.Stored[store.Install], d store.Deployment, cmd deployment.Command) (store.Install, error) {
+	n := d.Node(cmd.Component)
+	if n.Destroy {
+		k, err := tx.Component(inst.V.ID, cmd.Component)
+		return inst.V.In(k.V.InSandbox), err
+	}
+	version := d.Version
+	if n.Run != nil {
+		version = n.Run.Version
+	}
+	v, err := catalog.ReadVersion(tx, version)
+	if err != nil {
+		return inst.V, err
+	}
+	if cmd.Operation == job.OpPlan && !d.PlanOnly {
+		if err := catalog.KeepSandboxRunner(tx, inst, v, cmd.Component); err != nil {
+			return inst.V, err
+		}
+	}
+	sandbox, err := catalog.InSandbox(tx, inst.V, v, cmd.Component)
+	return inst.V.In(sandbox), err
 }
 
 // upToDate reports whether the component needs no plan. If so, it records the deployment's

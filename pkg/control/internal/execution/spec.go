@@ -41,6 +41,7 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	inst.V = inst.V.Of(j.Runner)
 	runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
 	if err != nil {
 		return nil, err

@@ -391,6 +391,11 @@ func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Rep
 // and the needs of several versions can form a cycle. It also stores a digest of the
 // tool's environment variables, which Effective compares.
 func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
+	var err error
+	if k.V.InSandbox, err = catalog.InSandbox(tx, inst, v, k.V.Name); err != nil {
+		return err
+	}
+	inst = inst.In(k.V.InSandbox)
 	raw, err := kernel.EncodeJSON(catalog.VarsRecord(vars))
 	if err != nil {
 		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)

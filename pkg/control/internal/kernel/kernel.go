@@ -56,6 +56,9 @@ type Deps struct {
 	// Partition is the AWS partition of this control plane, such as "aws"; "": it is not
 	// on AWS. A customer's stack in another partition cannot read its image and template.
 	Partition string
+	// AgentFacts is what an agent must know of this control plane, for agents that an app deploys. Only the processes that serve
+	// the APIs set it, before they serve.
+	AgentFacts store.AgentFacts
 	// Records is where runners write logs without using the API; nil: nowhere.
 	Records LogRecords
 	// CancelMarks makes steps renew their leases at once when their jobs are canceled; nil:

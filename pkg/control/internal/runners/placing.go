@@ -40,32 +40,36 @@ func PlacedInstall(tx *kernel.Tx, in store.Install) (placement.Install, error) {
 	}
 	bound := in.Bound.Binding
 	p.Bound = &bound
-	names, err := StatefulComponents(tx, in.ID)
+	names, err := StatefulComponents(tx, in)
 	p.HasState = len(names) > 0
 	return p, err
 }
 
-// StatefulComponents names the components of an install whose state must be kept. A
+// StatefulComponents names the components whose state the storage of in.Bound must keep: those in the sandbox of the
+// install, or all others. A
 // component that is known to be absent is left out: after a destroy its state is usually
 // empty. But if a person pushed a state after the destroy, the component is included.
-func StatefulComponents(tx *kernel.Tx, id fairlead.InstallID) ([]string, error) {
-	names, absent := map[string]bool{}, map[string]bool{}
-	comps, err := tx.Components(id)
+func StatefulComponents(tx *kernel.Tx, in store.Install) ([]string, error) {
+	names, absent, elsewhere := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	comps, err := tx.Components(in.ID)
 	if err != nil {
 		return nil, err
 	}
 	for _, k := range comps {
+		if elsewhere[k.V.Name] = k.V.InSandbox != in.IsSandbox(); elsewhere[k.V.Name] {
+			continue
+		}
 		if absent[k.V.Name] = k.V.State == store.Absent; !absent[k.V.Name] && k.V.TypeOf().StateFile != "" {
 			names[k.V.Name] = true
 		}
 	}
-	heads, err := tx.Store.States(tx.Ctx, id)
+	heads, err := tx.Store.States(tx.Ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range heads {
 		pushed := h.V.Pushed != nil && h.V.Pushed.Blob == h.V.Blob
-		if h.V.Blob != "" && (!absent[h.V.Component] || pushed) {
+		if h.V.Blob != "" && !elsewhere[h.V.Component] && (!absent[h.V.Component] || pushed) {
 			names[h.V.Component] = true
 		}
 	}
@@ -80,7 +84,7 @@ type Choice struct {
 }
 
 // Candidates reads the rules of the org, the runners of the org, and the shared runners.
-// It leaves out runners that are in deletion.
+// It leaves out runners that are in deletion, and those in a sandbox.
 func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 	out := Choice{Records: map[fairlead.RunnerID]store.Stored[store.Runner]{}}
 	rules, err := tx.Store.AllRunnerRules(tx.Ctx, org)
@@ -96,7 +100,7 @@ func Candidates(tx *kernel.Tx, org fairlead.OrgID) (Choice, error) {
 			return out, err
 		}
 		for _, r := range runners {
-			if !r.V.Leaving {
+			if !r.V.Leaving && !r.V.InSandbox {
 				out.Runners = append(out.Runners, Placeable(r.V))
 				out.Records[r.V.ID] = r
 			}

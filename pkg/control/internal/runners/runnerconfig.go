@@ -422,7 +422,7 @@ func EachUse(tx *kernel.Tx, id fairlead.RunnerID, fn func(store.RunnerUse, store
 		if inst.V.ID != use.V.Install {
 			continue // the install was forgotten
 		}
-		has := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id
+		has := inst.V.RunnerID == id || inst.V.Bound != nil && inst.V.Bound.Runner == id || inst.V.SandboxRunner != nil && inst.V.SandboxRunner.Runner == id || inst.V.Moving != nil && inst.V.Moving.To.Runner == id
 		if (has || tx.Kernel.Now().Sub(use.V.At) < bindWithin) && !fn(use.V, inst.V) {
 			return nil
 		}
@@ -492,27 +492,8 @@ func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 		if !r.V.Leaving {
 			return inUse(name, []string{"another request"}, "Repeat the request.")
 		}
-		sessions, err := f.Store.Sessions(ctx, r.V.ID, 20)
-		if err != nil {
-			return err
-		}
-		for _, s := range sessions {
-			if !s.V.Ended && s.V.Expires.After(tx.Now) {
-				s.V.Ended = true
-				tx.PutSession(s)
-			}
-		}
-		for _, trust := range r.V.Trusts {
-			tx.DropTrust(r.V.ID, trust)
-		}
-		if err := dropStackOf(tx, r.V.ID); err != nil {
-			return err
-		}
-		tx.DropMember(r.V.Org, store.Member{Group: r.V.Group, Kind: store.MemberRunner, Name: r.V.Name})
-		tx.DropVariables(r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)})
-		tx.DeleteRunner(r)
 		id = r.V.ID
-		return nil
+		return dropRunner(tx, r)
 	})
 	if err != nil {
 		return err
@@ -521,6 +502,30 @@ func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 	if err := f.Queue.Drop(context.WithoutCancel(ctx), kernel.QueueName(id)); err != nil {
 		f.Logger.Warn("cannot delete the queue of a deleted runner", "queue", kernel.QueueName(id), "error", err)
 	}
+	return nil
+}
+
+// dropRunner deletes the runner with its trusts, its stack and its variables, and ends its sessions.
+func dropRunner(tx *kernel.Tx, r store.Stored[store.Runner]) error {
+	sessions, err := tx.Store.Sessions(tx.Ctx, r.V.ID, 20)
+	if err != nil {
+		return err
+	}
+	for _, s := range sessions {
+		if !s.V.Ended && s.V.Expires.After(tx.Now) {
+			s.V.Ended = true
+			tx.PutSession(s)
+		}
+	}
+	for _, trust := range r.V.Trusts {
+		tx.DropTrust(r.V.ID, trust)
+	}
+	if err := dropStackOf(tx, r.V.ID); err != nil {
+		return err
+	}
+	tx.DropMember(r.V.Org, store.Member{Group: r.V.Group, Kind: store.MemberRunner, Name: r.V.Name})
+	tx.DropVariables(r.V.Org, store.Scope{Kind: store.ScopeRunner, Name: string(r.V.ID)})
+	tx.DeleteRunner(r)
 	return nil
 }
 

@@ -139,7 +139,7 @@ func heldIn(tx *kernel.Tx, inst store.Install, s store.Stack) (string, error) {
 	if s.Report != nil && s.Report.StateBucket == in.Bucket {
 		return in.Bucket, nil // the usual case: nothing else depends on whether there are states
 	}
-	names, err := StatefulComponents(tx, inst.ID)
+	names, err := StatefulComponents(tx, inst)
 	if err != nil || len(names) == 0 {
 		return "", err
 	}

@@ -127,7 +127,7 @@ func leavesBucket(tx *kernel.Tx, inst store.Install, r store.Runner, s store.Sta
 	if !ok || in.Bucket == s.Report.StateBucket || !slices.ContainsFunc(s.Earlier, func(e store.StackReport) bool { return e.StateBucket == in.Bucket }) {
 		return false, nil
 	}
-	names, err := StatefulComponents(tx, inst.ID)
+	names, err := StatefulComponents(tx, inst)
 	return len(names) == 0, err
 }
 

@@ -43,7 +43,11 @@ func (st *States) BreakStateLock(ctx context.Context, org fairlead.OrgID, instal
 					return err
 				}
 			}
-			return notOurs(inst.V, component)
+			k, err := tx.Component(inst.V.ID, component)
+			if err != nil {
+				return err
+			}
+			return notOurs(inst.V.In(k.V.InSandbox), component)
 		}
 		if lockID != "" && l.ID != lockID {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLockChanged,
@@ -217,11 +221,12 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 	if t := k.V.TypeOf(); t.StateFile == "" {
 		return none, fairlead.Conflict(fairlead.CodeNoState, "component %s of install %s is of the type %s, which has no state", component, install, t.Name)
 	}
-	runner, err := runners.ServingRunner(tx, inst.V)
+	of := inst.V.In(k.V.InSandbox)
+	runner, err := runners.ServingRunner(tx, of)
 	if err != nil {
 		return none, err
 	}
-	storage, err := runners.StorageKind(tx, inst.V)
+	storage, err := runners.StorageKind(tx, of)
 	if err != nil {
 		return none, err
 	}

@@ -1,0 +1,70 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// InSandbox reports whether the jobs of a part of the version run on the runner in the sandbox of the install. A component that
+// exists stays with the runner that made it, because that runner's storage has its state.
+func InSandbox(tx *kernel.Tx, inst store.Install, v Version, part string) (bool, error) {
+	if !strings.HasPrefix(part, appspec.ActionPrefix) {
+		k, err := tx.Component(inst.ID, part)
+		if err != nil || k.Version != 0 && k.V.State != store.Absent {
+			return k.V.InSandbox, err
+		}
+	}
+	return v.Spec.InSandbox(part), nil
+}
+
+// RecordAgents records on the install what the agent in its sandbox must know, if the version declares one.
+func RecordAgents(tx *kernel.Tx, inst *store.Install, v Version) {
+	if s := v.Spec.Sandbox; s != nil && s.Runner != nil && tx.AgentFacts.URL != "" {
+		inst.Agents = &tx.AgentFacts
+	}
+}
+
+// KeepSandboxRunner makes or changes the runner in the sandbox of the install, if the version declares one and the component
+// deploys it. A value that does not exist yet is an *appspec.UnresolvedError.
+func KeepSandboxRunner(tx *kernel.Tx, inst *store.Stored[store.Install], v Version, component string) error {
+	if v.Spec.Sandbox == nil || v.Spec.Sandbox.Runner == nil || v.Spec.Sandbox.Runner.DeployedBy != component {
+		return nil
+	}
+	part := v.Spec.Sandbox.Runner.Part()
+	scope, err := scopeOf(tx, inst.V, v, part)
+	if err != nil {
+		return err
+	}
+	fields := map[string]map[string]any{"configuration": {}, "trust": {}}
+	for path, value := range part.Vars {
+		r, err := scope.value(value)
+		if err != nil {
+			return err
+		}
+		if r.Sensitive {
+			return fairlead.Invalid(fairlead.CodeInvalidRunner, "sandbox.runner.%s has a sensitive value, and the configuration of a runner is shown", path)
+		}
+		group, name, _ := strings.Cut(path, ".")
+		fields[group][name] = r.Value
+	}
+	file, err := json.Marshal(fields["configuration"])
+	if err != nil {
+		return fmt.Errorf("encode the configuration of the runner in the sandbox of install %s: %w", inst.V.Name, err)
+	}
+	raw, err := json.Marshal(fields["trust"])
+	if err != nil {
+		return fmt.Errorf("encode the trust of the runner in the sandbox of install %s: %w", inst.V.Name, err)
+	}
+	trust, err := runners.ParseTrust(raw, scope.Install["control_plane"])
+	if err != nil {
+		return err
+	}
+	return runners.KeepSandboxRunner(tx, inst, runners.SandboxRunner{Component: component, File: file, Trust: trust})
+}

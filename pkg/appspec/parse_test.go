@@ -135,6 +135,13 @@ func wrap(lines string) string {
 	return "fairlead: v1\nname: shop\n" + lines
 }
 
+// inSandbox returns an app with a runner in its sandbox, of the kind.
+func inSandbox(kind, component, deployedBy string) string {
+	return wrap("inputs: {on: {type: bool, default: true}, key: {sensitive: true}}\nsandbox: #\n  kind: aws-eks\n  created_by: ground\n  runner:\n    deployed_by: " + deployedBy +
+		"\n    configuration:\n      runner_configuration: {type: '" + kind + "'}\n      state_storage_configuration: {type: http}\n    trust: {issuer: 'https://x', claims: {sub: a}}\n" +
+		"components:\n  " + component + "\n  ground: {type: terraform, source: ground}\n")
+}
+
 const component = "\n  web: {type: terraform, source: ./web}\n"
 
 // badApp is a file with problems. want has an entry "line:column code" for each,
@@ -357,6 +364,25 @@ func badApps() map[string]badApp {
 		"a sandbox that the app does not have": {
 			wrap("components:\n  w: {type: script, source: w, vars: {h: '${sandbox.outputs.host}', i: '${sandbox.host}'}}\n"),
 			[]string{"4:43 unknown-reference: the app has none", "4:73 invalid-reference: ${sandbox.outputs.OUTPUT}"},
+		},
+		"a runner in the sandbox that nothing deploys": {
+			inSandbox("aws-eks", "agent: {type: helm, source: agent}", "agnet"), []string{"8:18 unknown-reference: agent"},
+		},
+		"a runner in the sandbox that a script deploys": {
+			inSandbox("aws-eks", "agent: {type: script, source: agent}", "agent"), []string{"8:18 invalid-sandbox: of type script"},
+		},
+		"a runner in the sandbox of another platform": {
+			inSandbox("azure-aks", "agent: {type: helm, source: agent}", "agent"), []string{"10:7 runner-not-on-sandbox: another platform"},
+		},
+		"a runner in the sandbox of no kind": {
+			inSandbox("k8s", "agent: {type: helm, source: agent}", "agent"), []string{"10:7 unknown-runner-kind"},
+		},
+		"a runner in the sandbox that an input switches off": {
+			inSandbox("aws-eks", "agent: {type: helm, source: agent, enabled: '${inputs.on}'}", "agent"), []string{"14:47 invalid-sandbox: cannot be switched off"},
+		},
+		"a runner in the sandbox that shows a secret or what comes after it": {
+			inSandbox("aws-eks', x: '${inputs.key}', y: '${components.web.outputs.z}", "agent: {type: helm, source: agent}\n  web: {type: script, source: w}", "agent"),
+			[]string{"10:51 invalid-sandbox: is sensitive", "10:71 sandbox-needs-component: facts of the install"},
 		},
 		"a runner that cannot run on the sandbox": {
 			wrap("runner: {kinds: [azure-aks, aws-ecs]}\nsandbox: {kind: aws-eks, created_by: web}\ncomponents:" + component), []string{"3:18 runner-not-on-sandbox: aws-eks"},

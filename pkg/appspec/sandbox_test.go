@@ -109,3 +109,32 @@ func sandboxed(t *testing.T, lines string, edits ...func(string) string) *appspe
 	}
 	return again
 }
+
+func TestRunnerInSandboxHasWhatItDoesNotNeed(t *testing.T) {
+	app := sandboxed(t, `sandbox:
+  kind: kubernetes
+  created_by: ground
+  runner:
+    deployed_by: agent
+    configuration: {runner_configuration: {type: kubernetes}, state_storage_configuration: {type: http}}
+    trust: {issuer: "${sandbox.outputs.issuer}", claims: {sub: a}}
+actions:
+  early: {type: script, source: a, after: [names.apply]}
+  late: {type: script, source: a, after: [web.apply]}
+  any: {type: script, source: a}`, func(text string) string {
+		return strings.Replace(text, "  web:\n", "  names: {type: script, source: n}\n  agent: {type: helm, source: c, vars: {x: '${components.names.outputs.y}'}}\n  web:\n", 1)
+	})
+	for part, want := range map[string]bool{"ground": false, "agent": false, "names": false, "web": true, "actions.early": false, "actions.late": true, "actions.any": true} {
+		if got := app.InSandbox(part); got != want {
+			t.Errorf("%s is in the sandbox: %t, want %t", part, got, want)
+		}
+	}
+	web, _ := app.Component("web")
+	agent, _ := app.Component("agent")
+	if got := strings.Join(web.DependsOn, " ") + "; " + strings.Join(agent.DependsOn, " "); got != "agent ground; ground names" {
+		t.Errorf("the components web and agent need %q", got)
+	}
+	if why := app.RunnerWarning(runnerspec.Local); why != "" {
+		t.Errorf("a warning about the runner outside, which only deploys the other one: %s", why)
+	}
+}

@@ -146,6 +146,10 @@ func (s *SandboxRunner) checkValues(report reporter, prefix string, values map[s
 	for name, v := range values {
 		for _, ref := range v.References() {
 			place := prefix + name + "|" + ref.String()
+			if ref.Namespace == Components && ref.Name != a.ground() {
+				report(place, "sandbox-needs-component", fmt.Sprintf("%s refers to a component, and the runner in the sandbox is made when only the sandbox exists", ref.show()), "Use outputs of the sandbox, inputs and facts of the install.")
+				continue
+			}
 			checkReference(report, place, Component{}, ref, names)
 			if ref.Namespace == Inputs && inputs[ref.Name].Sensitive {
 				report(place, "invalid-sandbox", fmt.Sprintf("%s is sensitive, and the configuration of a runner is shown", ref.show()), "Give the secret to the component that deploys the runner.")

@@ -284,7 +284,14 @@ func (s *server) withSecrets(ctx context.Context, v control.Install) (wire.Insta
 	}
 	out.CustomerSecrets = renderSecrets(secrets)
 	missing, err := s.Control.MissingInputs(ctx, callerOf(ctx).org, v.Name)
+	if err != nil {
+		return out, err
+	}
 	out.MissingInputs = renderMissing(missing)
+	sandbox, err := s.Control.Sandbox(ctx, callerOf(ctx).org, v.Name)
+	if sandbox != nil {
+		out.Sandbox = (*wire.InstallSandbox)(sandbox)
+	}
 	return out, err
 }
 

@@ -32,6 +32,12 @@ func renderVersion(v control.Version) wire.AppVersion {
 		return out
 	}
 	out.RunnerKinds = v.Spec.RunnerKinds()
+	if s := v.Spec.Sandbox; s != nil {
+		out.Sandbox = &wire.AppSandbox{Kind: s.Kind, CreatedBy: s.Component}
+		if s.Runner != nil {
+			out.Sandbox.RunnerDeployedBy = s.Runner.DeployedBy
+		}
+	}
 	for _, g := range v.Spec.GroupsInOrder() {
 		out.InputGroups = append(out.InputGroups, wire.InputGroup{Name: g.Name, Title: g.Title, Description: g.Description})
 	}

@@ -84,6 +84,7 @@ type AppVersion struct {
 	Components []AppComponent `json:"components" nullable:"false"`
 	// InputGroups are in the order in which people see them.
 	InputGroups []InputGroup `json:"input_groups,omitempty" doc:"Groups of inputs, in the order in which to show them"`
+	Sandbox     *AppSandbox  `json:"sandbox,omitempty" doc:"What the app's installs stand on"`
 	// RunnerKinds are kinds of package runnerspec.
 	RunnerKinds []string `json:"runner_kinds,omitempty" doc:"The kinds of runners that the version can use; absent: every kind"`
 
@@ -135,4 +136,11 @@ type BuiltSource struct {
 	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart"`
 	Revision string `json:"revision" doc:"Commit that was built, or digest of the chart's archive"`
 	BuildJob string `json:"build_job" doc:"Job that built the artifact"`
+}
+
+// AppSandbox is what an app's installs stand on.
+type AppSandbox struct {
+	Kind             string `json:"kind" doc:"Kind of the sandbox"`
+	CreatedBy        string `json:"created_by,omitempty" doc:"The component that creates it; absent: it exists already"`
+	RunnerDeployedBy string `json:"runner_deployed_by,omitempty" doc:"The component that deploys a runner into it; absent: none"`
 }

@@ -104,9 +104,19 @@ type Install struct {
 
 	MissingInputs []MissingInput `json:"missing_inputs,omitempty" doc:"Required inputs that are not set; a deployment is refused without them; on single installs only"`
 
+	Sandbox *InstallSandbox `json:"sandbox,omitempty" doc:"What the install stands on; on single installs only"`
+
 	CustomerSecrets []CustomerSecret `json:"customer_secrets,omitempty" doc:"Secrets that the app needs from the customer; on single installs only"`
 
 	Effective *Effective `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and only if requested"`
+}
+
+// InstallSandbox is what an install stands on.
+type InstallSandbox struct {
+	Kind      string `json:"kind" doc:"Kind of the sandbox"`
+	CreatedBy string `json:"created_by,omitempty" doc:"The component that creates it; absent: it exists already"`
+	Runner    string `json:"runner,omitempty" doc:"The runner in it, after a deployment has made it"`
+	Warning   string `json:"warning,omitempty" doc:"Why the install's runner should not run its jobs, although it can"`
 }
 
 // Effective holds the values that a deployment of an install would use now, and the

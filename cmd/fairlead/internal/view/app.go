@@ -80,7 +80,7 @@ func (a App) JSON() any { return wire.App(a) }
 func (a App) Human(p *Page) {
 	p.Fields([2]string{"App", a.Name}, [2]string{"About", a.Description},
 		[2]string{"Version", versionField(a.Version.ID, a.Version.Names)}, [2]string{"Published", Time(a.Version.CreatedAt)},
-		[2]string{"Runner kinds", strings.Join(a.Version.RunnerKinds, ", ")})
+		[2]string{"Sandbox", sandboxOfApp(a.Version.Sandbox)}, [2]string{"Runner kinds", strings.Join(a.Version.RunnerKinds, ", ")})
 	if len(a.Version.Inputs) > 0 {
 		p.Gap()
 		a.inputs(p)

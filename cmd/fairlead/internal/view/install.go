@@ -38,7 +38,7 @@ func (in Install) JSON() any { return wire.Install(in) }
 // Human writes the install, its inputs, components, variables and situations.
 func (in Install) Human(p *Page) {
 	p.Fields([2]string{"Install", in.Name}, [2]string{"App", in.App}, [2]string{"Group", in.Group}, [2]string{"Labels", labels(in.Labels)}, [2]string{"Runner", runnerOf(in)},
-		[2]string{"State", in.State}, [2]string{"Runner's stack", in.Stack}, [2]string{"Running", in.Deployment}, [2]string{"State is moved by", in.Moving},
+		[2]string{"Sandbox", sandboxOfInstall(in.Sandbox)}, [2]string{"State", in.State}, [2]string{"Runner's stack", in.Stack}, [2]string{"Running", in.Deployment}, [2]string{"State is moved by", in.Moving},
 		[2]string{"Queued", strings.Join(in.Queued, ", ")},
 		[2]string{"Created", Time(in.CreatedAt)}, [2]string{"Id", in.ID})
 	effective := in.Effective
@@ -62,6 +62,7 @@ func (in Install) Human(p *Page) {
 		p.Line("Switched off by an input: %s", strings.Join(effective.Off, ", "))
 	}
 	missingInputs(p, in.MissingInputs)
+	sandboxWarning(p, in.Sandbox)
 	secrets(p, in.CustomerSecrets)
 	in.undeployed(p, effective)
 	situations(p, in.Situations)
@@ -263,6 +264,7 @@ func (c InstallChange) Human(p *Page) {
 		}
 	}
 	missingInputs(p, c.Install.MissingInputs)
+	sandboxWarning(p, c.Install.Sandbox)
 	secrets(p, c.Install.CustomerSecrets)
 	if c.Next != "" {
 		p.Line("  %s", c.Next)

@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -67,4 +70,34 @@ func KeepSandboxRunner(tx *kernel.Tx, inst *store.Stored[store.Install], v Versi
 		return err
 	}
 	return runners.KeepSandboxRunner(tx, inst, runners.SandboxRunner{Component: component, File: file, Trust: trust})
+}
+
+// Sandbox is what an install stands on.
+type Sandbox struct {
+	Kind      string
+	CreatedBy string // the component that creates it; "": it exists already
+	Runner    string // name of the runner in it; "": none, or it is not made yet
+	Warning   string // why the install's runner should not run its jobs although it can; ""
+}
+
+// Sandbox returns what the install stands on, by the newest version of its app; nil: the app declares no sandbox.
+func (cat *Catalog) Sandbox(ctx context.Context, org fairlead.OrgID, install string) (*Sandbox, error) {
+	tx := cat.Reading(ctx)
+	in, app, err := installAndApp(tx, org, install)
+	if err != nil {
+		return nil, err
+	}
+	spec := app.Newest.Spec
+	if spec.Sandbox == nil {
+		return nil, nil
+	}
+	out := &Sandbox{Kind: spec.Sandbox.Kind, CreatedBy: spec.Sandbox.Component}
+	if b := in.V.SandboxRunner; b != nil {
+		out.Runner = b.Name
+	}
+	r, ok, err := runners.WouldServe(tx, in.V)
+	if ok {
+		out.Warning = spec.RunnerWarning(runnerspec.Kind(cmp.Or(r.Kind, string(runnerspec.Local))))
+	}
+	return out, err
 }

@@ -198,7 +198,7 @@ var types = []Type{
 		Name: Manifest, Doc: "manifest is a folder of Kubernetes objects in YAML.",
 		Protocol:    true,
 		Program:     "kubernetes",
-		Options:     []Option{namespaceOption, timeoutOption},
+		Options:     append([]Option{namespaceOption, timeoutOption}, clusterOptions()...),
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
@@ -209,8 +209,8 @@ var types = []Type{
 		Charts:   true,
 		Protocol: true,
 		Program:  "kubernetes",
-		Options: []Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,
-			{"rollback", Flag, "Whether a failed apply is undone: by a rollback, or by the removal of a new release. Default: false."}},
+		Options: append([]Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,
+			{"rollback", Flag, "Whether a failed apply is undone: by a rollback, or by the removal of a new release. Default: false."}}, clusterOptions()...),
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
@@ -232,6 +232,16 @@ var (
 	namespaceOption = Option{"namespace", Text, "The namespace of objects that name none. Default: the install's name."}
 	timeoutOption   = Option{"timeout", Duration, "How long an apply waits for objects to be ready, and how long for them to be gone. Default: 10m."}
 )
+
+// clusterOptions are the options that name the cluster, for a job that runs outside of it.
+func clusterOptions() []Option {
+	return []Option{
+		{"cluster_endpoint", Text, "The https URL of the cluster's API server, for a job that runs outside of the cluster. Default: the cluster of the job's pod or kubeconfig."},
+		{"cluster_ca", Text, "The certificate authority of the API server: PEM, or PEM in base64. Default: the authorities of the system."},
+		{"eks_cluster", Text, "The name of the EKS cluster, to which the job proves its AWS role. Without it, the environment variable KUBE_TOKEN has a token."},
+		{"eks_region", Text, "The region of the EKS cluster. Default: the region of the job."},
+	}
+}
 
 const missingPlugins = "Install the runner's plugins beside it, or set $FAIRLEAD_PLUGINS to the folder that has them. Then restart the agent."
 

@@ -36,12 +36,11 @@ func main() {
 }
 
 func handle(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
-	cfg, err := cluster.Config(cluster.Source{Kubeconfig: os.Getenv("KUBECONFIG"), Context: os.Getenv("KUBE_CTX")})
-	if err == nil && req.Operation.Plans() {
-		err = plan(ctx, cfg, req, out)
-	} else if err == nil {
-		err = apply(ctx, cfg, req, out)
+	do := apply
+	if req.Operation.Plans() {
+		do = plan
 	}
+	err := do(ctx, req, out)
 	if e, ok := errors.AsType[*plugin.Error](err); ok {
 		reason := e.Reason
 		if reason == fairlead.ReasonStale || reason == fairlead.ReasonPlanDigest { // of the step's lease, and of the step's check of the plan
@@ -58,6 +57,17 @@ type settings struct {
 	Release   string `json:"release,omitempty"`
 	Timeout   string `json:"timeout,omitempty"`
 	Rollback  bool   `json:"rollback,omitempty"`
+
+	Endpoint   string `json:"cluster_endpoint,omitempty"`
+	CA         string `json:"cluster_ca,omitempty"`
+	EKSCluster string `json:"eks_cluster,omitempty"`
+	EKSRegion  string `json:"eks_region,omitempty"`
+}
+
+// config returns the connection to the cluster: the one that the options name, or the one of the environment.
+func (s settings) config(ctx context.Context) (*rest.Config, error) {
+	return cluster.Config(ctx, cluster.Source{Endpoint: s.Endpoint, CA: s.CA, Token: os.Getenv("KUBE_TOKEN"), EKS: cluster.EKS{Cluster: s.EKSCluster, Region: s.EKSRegion},
+		Kubeconfig: os.Getenv("KUBECONFIG"), Context: os.Getenv("KUBE_CTX")})
 }
 
 func (s settings) timeout() (time.Duration, error) {
@@ -99,8 +109,12 @@ type planned struct {
 	base    *changeset.Base
 }
 
-func plan(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, out *serve.Emitter) error {
+func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
 	s, err := settingsOf(req)
+	if err != nil {
+		return err
+	}
+	cfg, err := s.config(ctx)
 	if err != nil {
 		return err
 	}
@@ -178,7 +192,7 @@ func planOf(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, s
 	return planned{p.Saved, p.NoOp, p.Changes, p.Base}, err
 }
 
-func apply(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, out *serve.Emitter) error {
+func apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
 	text, err := os.ReadFile(req.Plan)
 	if err != nil {
 		return fmt.Errorf("read the plan: %w", err)
@@ -186,6 +200,10 @@ func apply(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, ou
 	var saved savedPlan
 	if err := json.Unmarshal(text, &saved); err != nil || saved.Type != req.Type {
 		return plugin.Errorf(fairlead.ReasonPlanStale, "the saved plan is not one of type %s: plan again", req.Type)
+	}
+	cfg, err := saved.Settings.config(ctx)
+	if err != nil {
+		return err
 	}
 	begins := &start{out: out}
 	ctx, begins.stop = context.WithCancelCause(ctx)

@@ -16,12 +16,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
 	"github.com/fairlead/fairlead/test/e2e"
 	"github.com/fairlead/fairlead/test/tofu"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -34,7 +36,9 @@ inputs:
   keys: {type: map}
   namespace: {}
   port: {type: number}
-  kubeconfig: {}
+  endpoint: {}
+  ca: {}
+  token: {sensitive: true}
 sandbox:
   kind: kubernetes
   created_by: cluster
@@ -51,11 +55,12 @@ components:
   cluster:
     type: terraform
     source: cluster
-    vars: {issuer: "${inputs.issuer}", keys: "${inputs.keys}"}
+    vars: {issuer: "${inputs.issuer}", keys: "${inputs.keys}", endpoint: "${inputs.endpoint}", ca: "${inputs.ca}"}
   agent:
     type: helm
     source: chart
-    options: {namespace: "${inputs.namespace}"}
+    options: {namespace: "${inputs.namespace}", cluster_endpoint: "${sandbox.outputs.endpoint}", cluster_ca: "${sandbox.outputs.ca}"}
+    env: {KUBE_TOKEN: "${inputs.token}"}
     vars:
       controlPlane: {url: "${install.control_plane}"}
       runner: {id: "${install.runner_id}", trustedKeys: ["${install.trusted_keys}"]}
@@ -71,8 +76,8 @@ components:
   web:
     type: helm
     source: web
-    options: {namespace: "${inputs.namespace}"}
-    env: {KUBECONFIG: "${inputs.kubeconfig}"}
+    options: {namespace: "${inputs.namespace}", cluster_endpoint: "${sandbox.outputs.endpoint}", cluster_ca: "${sandbox.outputs.ca}"}
+    env: {KUBE_TOKEN: "${inputs.token}"}
     vars: {title: "${inputs.namespace} on ${sandbox.outputs.issuer}"}
 `
 
@@ -101,9 +106,9 @@ func TestSandboxFromNothing(t *testing.T) {
 	kubelettest.Start(t, c, ns.Name, kubelettest.Options{Image: repository + "@" + digest, Program: program.Build(t, "runner", "-tags=clusters"), Cluster: cfg,
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "FAIRLEAD_TOFU=" + tool, "FAIRLEAD_PLUGINS=" + plugins}})
 
-	w := newDev(t, "FAIRLEAD_TOFU="+tool, "FAIRLEAD_PLUGINS="+plugins, "KUBECONFIG="+kubeconfig, "FAIRLEAD_PASS_ENV=KUBECONFIG")
+	w := newDev(t, "FAIRLEAD_TOFU="+tool, "FAIRLEAD_PLUGINS="+plugins)
 	w.must("app", "apply", w.app(ns.Name))
-	w.must("install", "create", "acme", "--app", "shop", "--input-file", w.inputs(c, ns.Name, kubeconfig))
+	w.must("install", "create", "acme", "--app", "shop", "--input-file", w.inputs(c, cfg, ns.Name))
 
 	w.must("install", "deploy", "acme", "--detach")
 	approvals := 0
@@ -213,7 +218,7 @@ func (d *dev) app(namespace string) string {
 	}
 	for name, text := range map[string]string{
 		"app.yaml":                sandboxApp,
-		"cluster/main.tf":         "variable \"issuer\" {}\nvariable \"keys\" {}\nresource \"terraform_data\" \"cluster\" {}\noutput \"issuer\" { value = var.issuer }\noutput \"keys\" { value = var.keys }\n",
+		"cluster/main.tf":         "variable \"issuer\" {}\nvariable \"keys\" {}\nvariable \"endpoint\" {}\nvariable \"ca\" {}\nresource \"terraform_data\" \"cluster\" {}\noutput \"issuer\" { value = var.issuer }\noutput \"keys\" { value = var.keys }\noutput \"endpoint\" { value = var.endpoint }\noutput \"ca\" { value = var.ca }\n",
 		"names/main.tf":           "variable \"issuer\" {}\nresource \"terraform_data\" \"name\" {}\noutput \"title\" { value = \"shop on ${var.issuer}\" }\n",
 		"hello/run":               "#!/bin/sh\necho hello\n",
 		"web/Chart.yaml":          "apiVersion: v2\nname: web\nversion: 1.0.0\n",
@@ -231,7 +236,7 @@ func (d *dev) app(namespace string) string {
 }
 
 // inputs writes the inputs of the install: what a module of a real cluster would put out.
-func (d *dev) inputs(c kubernetes.Interface, namespace, kubeconfig string) string {
+func (d *dev) inputs(c kubernetes.Interface, cfg *rest.Config, namespace string) string {
 	d.t.Helper()
 	get := func(path string, into any) {
 		b, err := c.Discovery().RESTClient().Get().AbsPath(path).DoRaw(d.t.Context())
@@ -248,7 +253,8 @@ func (d *dev) inputs(c kubernetes.Interface, namespace, kubeconfig string) strin
 	var keys map[string]any
 	get("/.well-known/openid-configuration", &about)
 	get("/openid/v1/jwks", &keys)
-	b, err := json.Marshal(map[string]any{"issuer": about.Issuer, "keys": keys, "namespace": namespace, "port": freePort(d.t), "kubeconfig": kubeconfig})
+	b, err := json.Marshal(map[string]any{"issuer": about.Issuer, "keys": keys, "namespace": namespace, "port": freePort(d.t),
+		"endpoint": cfg.Host, "ca": string(kube.Authority(d.t, cfg.Host)), "token": cfg.BearerToken})
 	if err != nil {
 		d.t.Fatal(err)
 	}

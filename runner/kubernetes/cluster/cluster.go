@@ -4,8 +4,12 @@ package cluster
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/base64"
 	"fmt"
+	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -25,12 +30,21 @@ import (
 
 // Source names where the settings of a connection are. The zero value is the pod's own service account.
 type Source struct {
+	// Endpoint is the https URL of the API server; "": the fields Kubeconfig and Context decide.
+	Endpoint string
+	CA       string // certificates that the server's certificate must be signed by: PEM, or PEM in base64; "": those of the system
+	Token    string // "": EKS makes tokens
+	EKS      EKS    // used if its Cluster is not ""
+
 	Kubeconfig string // path, or several in the form of KUBECONFIG; "": the pod's service account
 	Context    string // a context of the kubeconfig; "": the current one
 }
 
 // Config reads the settings of a connection. It opens no connection.
-func Config(s Source) (*rest.Config, error) {
+func Config(ctx context.Context, s Source) (*rest.Config, error) {
+	if s.Endpoint != "" {
+		return s.named(ctx)
+	}
 	if s.Kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
 		if err != nil {
@@ -45,6 +59,41 @@ func Config(s Source) (*rest.Config, error) {
 		// The cause can quote the file, which holds credentials, so the message does not.
 		return nil, &plugin.Error{Reason: fairlead.ReasonClusterUnknown, Err: err,
 			Message: fmt.Sprintf("the kubeconfig %s names no usable cluster%s: check the file", s.Kubeconfig, inContext(s.Context))}
+	}
+	return cfg, nil
+}
+
+// named returns the settings of the cluster at s.Endpoint.
+func (s Source) named(ctx context.Context) (*rest.Config, error) {
+	refused := func(format string, args ...any) (*rest.Config, error) {
+		return nil, plugin.Errorf(fairlead.ReasonClusterUnknown, format, args...)
+	}
+	u, err := url.Parse(s.Endpoint)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return refused("the option cluster_endpoint is not the https URL of an API server")
+	}
+	cfg := &rest.Config{Host: s.Endpoint}
+	if s.CA != "" {
+		pem := []byte(s.CA)
+		if decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s.CA)); err == nil {
+			pem = decoded
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return refused("the option cluster_ca has no certificate: give PEM, or PEM in base64")
+		}
+		cfg.CAData = pem
+	}
+	switch {
+	case s.EKS.Cluster != "":
+		tokens, err := newEKSTokens(ctx, s.EKS, time.Now)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Wrap(transport.TokenSourceWrapTransport(tokens))
+	case s.Token != "":
+		cfg.BearerToken = s.Token
+	default:
+		return refused("the cluster at %s has no credentials: set the option eks_cluster, or the environment variable KUBE_TOKEN", u.Host)
 	}
 	return cfg, nil
 }

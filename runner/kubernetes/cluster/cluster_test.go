@@ -56,7 +56,7 @@ func TestSettingsComeFromTheKubeconfig(t *testing.T) {
 		"no file, and no pod":         {cluster.Source{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := cluster.Config(tc.source)
+			cfg, err := cluster.Config(t.Context(), tc.source)
 			if tc.host != "" {
 				if err != nil || cfg.Host != tc.host || cfg.BearerToken != "sesame-token" {
 					t.Errorf("got %v, %v", cfg, err)

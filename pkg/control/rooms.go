@@ -10,12 +10,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/joblog"
-	"github.com/fairlead/fairlead/pkg/store"
 )
 
 // The types of the internal packages that callers of this package use.
 type (
-	AgentFacts = store.AgentFacts
+	AgentFacts = kernel.AgentFacts
 	Artifacts  = kernel.Artifacts
 	Binding    = kernel.Binding
 	Deps       = kernel.Deps

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/pluginprotocol/serve"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/kubernetes/cluster"
+	"github.com/fairlead/fairlead/runner/kubernetes/eks"
 	"github.com/fairlead/fairlead/runner/kubernetes/helm"
 	"github.com/fairlead/fairlead/runner/kubernetes/manifest"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -66,8 +67,14 @@ type settings struct {
 
 // config returns the connection to the cluster: the one that the options name, or the one of the environment.
 func (s settings) config(ctx context.Context) (*rest.Config, error) {
-	return cluster.Config(ctx, cluster.Source{Endpoint: s.Endpoint, CA: s.CA, Token: os.Getenv("KUBE_TOKEN"), EKS: cluster.EKS{Cluster: s.EKSCluster, Region: s.EKSRegion},
-		Kubeconfig: os.Getenv("KUBECONFIG"), Context: os.Getenv("KUBE_CTX")})
+	from := cluster.Source{Endpoint: s.Endpoint, CA: s.CA, Token: os.Getenv("KUBE_TOKEN"), Kubeconfig: os.Getenv("KUBECONFIG"), Context: os.Getenv("KUBE_CTX")}
+	if s.EKSCluster != "" {
+		var err error
+		if from.Tokens, err = eks.Tokens(ctx, s.EKSCluster, s.EKSRegion, time.Now); err != nil {
+			return nil, err
+		}
+	}
+	return cluster.Config(from)
 }
 
 func (s settings) timeout() (time.Duration, error) {

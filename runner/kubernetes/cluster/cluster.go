@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/oauth2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -33,17 +34,17 @@ type Source struct {
 	// Endpoint is the https URL of the API server; "": the fields Kubeconfig and Context decide.
 	Endpoint string
 	CA       string // certificates that the server's certificate must be signed by: PEM, or PEM in base64; "": those of the system
-	Token    string // "": EKS makes tokens
-	EKS      EKS    // used if its Cluster is not ""
+	Token    string // "": Tokens makes tokens
+	Tokens   oauth2.TokenSource
 
 	Kubeconfig string // path, or several in the form of KUBECONFIG; "": the pod's service account
 	Context    string // a context of the kubeconfig; "": the current one
 }
 
 // Config reads the settings of a connection. It opens no connection.
-func Config(ctx context.Context, s Source) (*rest.Config, error) {
+func Config(s Source) (*rest.Config, error) {
 	if s.Endpoint != "" {
-		return s.named(ctx)
+		return s.named()
 	}
 	if s.Kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
@@ -64,7 +65,7 @@ func Config(ctx context.Context, s Source) (*rest.Config, error) {
 }
 
 // named returns the settings of the cluster at s.Endpoint.
-func (s Source) named(ctx context.Context) (*rest.Config, error) {
+func (s Source) named() (*rest.Config, error) {
 	refused := func(format string, args ...any) (*rest.Config, error) {
 		return nil, plugin.Errorf(fairlead.ReasonClusterUnknown, format, args...)
 	}
@@ -84,12 +85,8 @@ func (s Source) named(ctx context.Context) (*rest.Config, error) {
 		cfg.CAData = pem
 	}
 	switch {
-	case s.EKS.Cluster != "":
-		tokens, err := newEKSTokens(ctx, s.EKS, time.Now)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Wrap(transport.TokenSourceWrapTransport(tokens))
+	case s.Tokens != nil:
+		cfg.Wrap(transport.TokenSourceWrapTransport(s.Tokens))
 	case s.Token != "":
 		cfg.BearerToken = s.Token
 	default:

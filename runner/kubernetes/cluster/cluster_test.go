@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -56,7 +58,7 @@ func TestSettingsComeFromTheKubeconfig(t *testing.T) {
 		"no file, and no pod":         {cluster.Source{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := cluster.Config(t.Context(), tc.source)
+			cfg, err := cluster.Config(tc.source)
 			if tc.host != "" {
 				if err != nil || cfg.Host != tc.host || cfg.BearerToken != "sesame-token" {
 					t.Errorf("got %v, %v", cfg, err)
@@ -140,5 +142,35 @@ func TestNewKindIsFoundAfterAReset(t *testing.T) {
 	}
 	if all, err := c.Listable(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("listable are %v, %v", all, err)
+	}
+}
+
+func TestNamedClusterNeedsAnAddressAndCredentials(t *testing.T) {
+	e := httptest.NewTLSServer(http.NotFoundHandler())
+	defer e.Close()
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw}))
+	for consequence, c := range map[string]struct {
+		source cluster.Source
+		reason fairlead.Reason
+		says   string
+	}{
+		"an address without TLS is refused":        {cluster.Source{Endpoint: "http://a.example", Token: "t"}, fairlead.ReasonClusterUnknown, "https URL"},
+		"a password in the address is refused":     {cluster.Source{Endpoint: "https://u:p@a.example", Token: "t"}, fairlead.ReasonClusterUnknown, "https URL"},
+		"an authority without PEM is refused":      {cluster.Source{Endpoint: e.URL, CA: "bm90IFBFTQ==", Token: "t"}, fairlead.ReasonClusterUnknown, "no certificate"},
+		"a cluster without credentials is refused": {cluster.Source{Endpoint: e.URL, CA: ca}, fairlead.ReasonClusterUnknown, "KUBE_TOKEN"},
+		"a token is used as it is":                 {cluster.Source{Endpoint: e.URL, CA: ca, Token: "sesame"}, "", ""},
+	} {
+		t.Run(consequence, func(t *testing.T) {
+			cfg, err := cluster.Config(c.source)
+			if c.reason == "" {
+				if err != nil || cfg.BearerToken != "sesame" {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if plugin.ReasonOf(err) != c.reason || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v (%s)", err, plugin.ReasonOf(err))
+			}
+		})
 	}
 }

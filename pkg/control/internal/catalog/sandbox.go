@@ -30,7 +30,7 @@ func InSandbox(tx *kernel.Tx, inst store.Install, v Version, part string) (bool,
 // RecordAgents records on the install what the agent in its sandbox must know, if the version declares one.
 func RecordAgents(tx *kernel.Tx, inst *store.Install, v Version) {
 	if s := v.Spec.Sandbox; s != nil && s.Runner != nil && tx.AgentFacts.URL != "" {
-		inst.Agents = &tx.AgentFacts
+		inst.Agents = new(store.AgentFacts(tx.AgentFacts))
 	}
 }
 

@@ -162,7 +162,7 @@ func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
 func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
 	// Outside of such a stack, a role can have any path and needs no boundary.
 	out := map[string]string{"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID), "boundary": "", "role_path": "/"}
-	agents := tx.AgentFacts
+	agents := store.AgentFacts(tx.AgentFacts)
 	if inst.Agents != nil {
 		agents = *inst.Agents
 	}

@@ -58,7 +58,7 @@ type Deps struct {
 	Partition string
 	// AgentFacts is what an agent must know of this control plane, for agents that an app deploys. Only the processes that serve
 	// the APIs set it, before they serve.
-	AgentFacts store.AgentFacts
+	AgentFacts AgentFacts
 	// Records is where runners write logs without using the API; nil: nowhere.
 	Records LogRecords
 	// CancelMarks makes steps renew their leases at once when their jobs are canceled; nil:
@@ -77,6 +77,12 @@ type Deps struct {
 	// LogBudget limits the log bytes of each runner; the zero value: no limit.
 	LogBudget joblog.Budget
 	Quotas    fairlead.Quotas // of each org
+}
+
+// AgentFacts is what an agent must know of its control plane before its first request.
+type AgentFacts struct {
+	URL         string   // at which agents reach the control plane
+	TrustedKeys []string // public keys, in base64, that verify job specs
 }
 
 // Artifacts is an artifact registry other than the control plane's own. It issues

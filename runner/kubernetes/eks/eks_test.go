@@ -1,4 +1,4 @@
-package cluster_test
+package eks_test
 
 import (
 	"encoding/base64"
@@ -14,22 +14,21 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
 	"github.com/fairlead/fairlead/runner/kubernetes/cluster"
-	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/kubernetes/eks"
 )
 
-// eks is an API server that authenticates as EKS does: it lets STS report whose signature the URL in the token has.
-type eks struct {
+// server is an API server that authenticates as EKS does: it lets STS report whose signature the URL in the token has.
+type server struct {
 	*httptest.Server
 	sts    *ststest.Server
 	name   string
 	tokens map[string]bool // that were accepted
 }
 
-func newEKS(t *testing.T, name string) *eks {
-	e := &eks{sts: ststest.New(time.Now), name: name, tokens: map[string]bool{}}
+func newEKS(t *testing.T, name string) *server {
+	e := &server{sts: ststest.New(time.Now), name: name, tokens: map[string]bool{}}
 	e.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		who, why := e.authenticate(token)
@@ -45,7 +44,7 @@ func newEKS(t *testing.T, name string) *eks {
 }
 
 // authenticate returns the ARN of the caller, or why the token is refused.
-func (e *eks) authenticate(token string) (arn, why string) {
+func (e *server) authenticate(token string) (arn, why string) {
 	text, ok := strings.CutPrefix(token, "k8s-aws-v1.")
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if !ok || err != nil {
@@ -75,7 +74,7 @@ func (e *eks) authenticate(token string) (arn, why string) {
 }
 
 // ca returns the certificate of the server, as EKS returns that of a cluster.
-func (e *eks) ca() string {
+func (e *server) ca() string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw}))
 }
 
@@ -105,11 +104,18 @@ func TestJobProvesItsRoleToEKS(t *testing.T) {
 		"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_REGION": "eu-central-1"} {
 		t.Setenv(name, value)
 	}
-	source := cluster.Source{Endpoint: e.URL, CA: e.ca(), EKS: cluster.EKS{Cluster: "shop", Region: "eu-central-1"}}
-	cfg, err := cluster.Config(t.Context(), source)
-	if err != nil {
-		t.Fatal(err)
+	connect := func(name string) *rest.Config {
+		tokens, err := eks.Tokens(t.Context(), name, "eu-central-1", time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := cluster.Config(cluster.Source{Endpoint: e.URL, CA: e.ca(), Tokens: tokens})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
 	}
+	cfg := connect("shop")
 	for range 2 {
 		if status, body := get(t, cfg); status != http.StatusOK || body != "arn:aws:sts::123456789012:assumed-role/provision/job" {
 			t.Errorf("the API server answers %d: %s", status, body)
@@ -118,39 +124,7 @@ func TestJobProvesItsRoleToEKS(t *testing.T) {
 	if len(e.tokens) != 1 {
 		t.Errorf("two requests had %d tokens, want one that is kept", len(e.tokens))
 	}
-	source.EKS.Cluster = "other"
-	if cfg, err = cluster.Config(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
-	if status, body := get(t, cfg); status != http.StatusUnauthorized || !strings.Contains(body, "STS refuses the signature") {
+	if status, body := get(t, connect("other")); status != http.StatusUnauthorized || !strings.Contains(body, "STS refuses the signature") {
 		t.Errorf("a token for another cluster is answered with %d: %s", status, body)
-	}
-}
-
-func TestNamedClusterNeedsAnAddressAndCredentials(t *testing.T) {
-	e := newEKS(t, "shop")
-	for consequence, c := range map[string]struct {
-		source cluster.Source
-		reason fairlead.Reason
-		says   string
-	}{
-		"an address without TLS is refused":        {cluster.Source{Endpoint: "http://a.example", Token: "t"}, fairlead.ReasonClusterUnknown, "https URL"},
-		"a password in the address is refused":     {cluster.Source{Endpoint: "https://u:p@a.example", Token: "t"}, fairlead.ReasonClusterUnknown, "https URL"},
-		"an authority without PEM is refused":      {cluster.Source{Endpoint: e.URL, CA: "bm90IFBFTQ==", Token: "t"}, fairlead.ReasonClusterUnknown, "no certificate"},
-		"a cluster without credentials is refused": {cluster.Source{Endpoint: e.URL, CA: e.ca()}, fairlead.ReasonClusterUnknown, "KUBE_TOKEN"},
-		"a token is used as it is":                 {cluster.Source{Endpoint: e.URL, CA: e.ca(), Token: "sesame"}, "", ""},
-	} {
-		t.Run(consequence, func(t *testing.T) {
-			cfg, err := cluster.Config(t.Context(), c.source)
-			if c.reason == "" {
-				if err != nil || cfg.BearerToken != "sesame" {
-					t.Errorf("got %v", err)
-				}
-				return
-			}
-			if plugin.ReasonOf(err) != c.reason || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v (%s)", err, plugin.ReasonOf(err))
-			}
-		})
 	}
 }

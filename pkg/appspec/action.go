@@ -140,8 +140,8 @@ func checkAction(report reporter, where string, act Action, inputs map[string]In
 		}
 		params[p.Name] = p
 		checkInput(report, place, "param", p)
-		if p.Group+p.From != "" {
-			report(place, "unknown-field", fmt.Sprintf("the param %s has a group or a giver, which only inputs have", yamlnode.Quote(p.Name)), "Remove the fields group and from.")
+		if p.Group+p.From != "" || p.Generate != 0 {
+			report(place, "unknown-field", fmt.Sprintf("the param %s has a group, a giver or a generated value, which only inputs have", yamlnode.Quote(p.Name)), "Remove the fields group, from and generate.")
 		}
 		if p.Required && (act.Schedule != nil || len(act.Before)+len(act.After) > 0) {
 			report(place, "param-without-value", fmt.Sprintf("the param %s is required, but the action also runs by itself", yamlnode.Quote(p.Name)), "Give it a default.")

@@ -69,7 +69,9 @@ type Input struct {
 	HasDefault  bool   `json:"has_default,omitempty"`
 	Description string `json:"description,omitempty" check:"description" doc:"Description of the value for the people who set it."`
 	Group       string `json:"group,omitempty" doc:"The input group to which the input belongs."`
-	From        string `json:"from,omitempty" check:"from" doc:"Who gives the value: vendor (the default) or customer. An install can be created before the customer has given a required value."`
+	// Generate is the length of the text that the control plane generates for an install that has no value; 0: none.
+	Generate int    `json:"generate,omitempty" check:"generate" alias:"random" doc:"The length of a random text that an install gets if it gives no value. The input must be sensitive."`
+	From     string `json:"from,omitempty" check:"from" doc:"Who gives the value: vendor (the default) or customer. An install can be created before the customer has given a required value."`
 }
 
 // UnmarshalJSON keeps every digit of a default that is a number.

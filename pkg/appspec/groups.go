@@ -59,6 +59,7 @@ func checkGroups(report reporter, a *App) {
 		if in.Group != "" && !slices.Contains(names, in.Group) {
 			report("inputs."+in.Name+".group", "unknown-reference", fmt.Sprintf("there is no input group %s", yamlnode.Quote(in.Group)), yamlnode.DidYouMean(in.Group, "input groups", names))
 		}
+		checkGenerate(report, "inputs."+in.Name, in)
 		if in.From != "" && in.From != FromCustomer {
 			report("inputs."+in.Name+".from", "invalid-from", fmt.Sprintf("%s does not give inputs", yamlnode.Quote(in.From)), "Write vendor or customer.")
 		}

@@ -96,6 +96,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"description": {Schema: schema{"maxLength": maxDescription}},
 		"inputs":      {Schema: schema{"maxProperties": MaxInputs, "propertyNames": name}},
 		"inputgroups": {Schema: schema{"maxProperties": MaxInputGroups, "propertyNames": name}},
+		"generate":    {Schema: schema{"minimum": minGenerate, "maximum": maxGenerate}},
 		"title":       {Schema: schema{"maxLength": maxTitle}},
 		"from":        {Schema: schema{"enum": []any{fromVendor, FromCustomer}}},
 		"type": {Schema: schema{
@@ -203,7 +204,7 @@ func (r *reader) completeInputs(prefix string, inputs []Input) {
 		where := prefix + in.Name
 		in.HasDefault = r.Given(where + ".default")
 		_, given := r.Node(where + ".required").Value.(bool)
-		in.Required = in.Required || (!given && !in.HasDefault)
+		in.Required = in.Required || (!given && !in.HasDefault && in.Generate == 0)
 		if in.From == fromVendor {
 			in.From = ""
 		}

@@ -322,6 +322,11 @@ func badApps() map[string]badApp {
 			wrap("runner: {kinds: [kubernetes, ecs, k8s, 3]}\ncomponents:" + component),
 			[]string{"3:30 unknown-runner-kind: aws-ecs", "3:35 unknown-runner-kind", "3:40 wrong-type"},
 		},
+		"generated inputs that are no secrets, are too short, or have another source": {
+			wrap("inputs:\n  a: {generate: 32}\n  b: {generate: 8, sensitive: true}\n  c: {generate: 32, sensitive: true, type: number}\n  d: {generate: 32, sensitive: true, required: true}\n" +
+				"  e: {generate: 32, sensitive: true, from: customer}\n  f: {generate: yes, sensitive: true}\n  g: {generate: 32, sensitive: true, default: x}\ncomponents:" + component),
+			[]string{"4:17 invalid-generate: sensitive: true", "5:17 invalid-generate: 16 to 128", "6:17 invalid-generate: sensitive text", "7:17 invalid-generate: required", "8:17 invalid-generate: customer", "9:17 wrong-type", "10:17 invalid-generate: default"},
+		},
 		"a kind of sandbox that does not exist": {
 			wrap("sandbox: {kind: eks, created_by: web}\ncomponents:" + component), []string{"3:17 unknown-sandbox-kind: aws-eks"},
 		},

@@ -265,6 +265,7 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 		}
 		values[name] = v
 	}
+	generate(tx, spec, values)
 	if err := spec.CheckGiven(values); err != nil {
 		return nil, err
 	}

@@ -109,6 +109,9 @@ func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.
 		return d, err
 	}
 	catalog.RecordAgents(tx, &inst.V, v)
+	if err := catalog.GenerateInputs(tx, &inst.V, v); err != nil {
+		return d, err
+	}
 	return d, catalog.CheckRunnerKind(tx, inst.V, v, false)
 }
 

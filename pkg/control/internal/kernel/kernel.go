@@ -5,10 +5,12 @@ package kernel
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -32,7 +34,7 @@ import (
 )
 
 // Deps holds the dependencies of a Control. These fields are optional: AWS, OIDC,
-// Access, Artifacts, Direct, Images, Records, CancelMarks, Random, Terms, Parallelism,
+// Access, Artifacts, Direct, Images, Records, CancelMarks, Random, Pick, Terms, Parallelism,
 // Intervals and LogBudget.
 type Deps struct {
 	Store  *store.Store
@@ -66,7 +68,8 @@ type Deps struct {
 	CancelMarks cancelmark.Marks
 	IDs         fairlead.IDSource
 	Now         func() time.Time
-	Random      func() float64 // in [0, 1), randomizes pauses; nil: math/rand
+	Random      func() float64  // in [0, 1), randomizes pauses; nil: math/rand
+	Pick        func(n int) int // a number in [0, n) that cannot be guessed, for generated secrets; nil: crypto/rand
 	Logger      *slog.Logger
 	Terms       job.Terms // of jobs; the zero value is the default
 	// Parallelism is how many components of one deployment have running jobs at once.
@@ -137,11 +140,23 @@ func New(p Deps) *Kernel {
 	if p.Random == nil {
 		p.Random = rand.Float64
 	}
+	if p.Pick == nil {
+		p.Pick = pick
+	}
 	memo, err := lru.New[any, any](64)
 	if err != nil {
 		panic(err) // only a size below 1 fails
 	}
 	return &Kernel{Deps: p, hub: newHub(), Recheck: 2 * time.Second, Memo: memo}
+}
+
+// pick returns a number in [0, n) that cannot be guessed.
+func pick(n int) int {
+	i, err := cryptorand.Int(cryptorand.Reader, big.NewInt(int64(n)))
+	if err != nil {
+		panic(err) // the system's source of randomness never fails
+	}
+	return int(i.Int64())
 }
 
 // Limits of commit retries. A conflict means that another commit came first, so in each

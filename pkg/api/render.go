@@ -60,7 +60,7 @@ func renderVersion(v control.Version) wire.AppVersion {
 func renderDeclared(declared []appspec.Input) []wire.AppInput {
 	out := make([]wire.AppInput, 0, len(declared))
 	for _, in := range declared {
-		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From}
+		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From, Generated: in.Generate > 0}
 		if in.HasDefault && !in.Sensitive {
 			// The default was read from JSON, so Marshal cannot fail.
 			w.Default, _ = json.Marshal(in.Default)

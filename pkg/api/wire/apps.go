@@ -99,6 +99,7 @@ type AppInput struct {
 	Description string          `json:"description,omitempty"`
 	Required    bool            `json:"required"`
 	Sensitive   bool            `json:"sensitive"`
+	Generated   bool            `json:"generated,omitempty" doc:"Whether an install without a value gets a random one"`
 	Default     json.RawMessage `json:"default,omitempty"`
 	Group       string          `json:"group,omitempty" doc:"Name of its input group"`
 	From        string          `json:"from,omitempty" enum:"customer" doc:"customer if the customer gives the value; absent for the vendor"`

@@ -139,6 +139,8 @@ func inputDefault(in wire.AppInput) string {
 	switch {
 	case in.Required:
 		return "required" + note
+	case in.Generated:
+		return "generated" + note
 	case len(in.Default) > 0 && in.Sensitive:
 		return "(sensitive)"
 	case len(in.Default) > 0:

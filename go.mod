@@ -56,6 +56,7 @@ require (
 
 require (
 	github.com/fluxcd/pkg/ssa v0.78.0
+	github.com/in-toto/attestation v1.2.0
 	github.com/olareg/olareg v0.2.2
 	github.com/regclient/regclient v0.11.7
 	github.com/robfig/cron/v3 v3.0.1
@@ -97,7 +98,6 @@ require (
 	github.com/go-openapi/validate v0.26.1 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect
 	github.com/google/certificate-transparency-go v1.3.3 // indirect
-	github.com/in-toto/attestation v1.2.0 // indirect
 	github.com/in-toto/in-toto-golang v0.11.0 // indirect
 	github.com/jedisct1/go-minisign v0.0.0-20211028175153-1c139d1cc84b // indirect
 	github.com/pkg/browser v0.0.0-20240102092130-5ac0b6a4141c // indirect

@@ -50,6 +50,7 @@ type JobSpec struct {
 	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
 	Build       *Build                `json:"build,omitempty"`    // what a build makes
 	Push        string                `json:"push,omitempty"`     // for a build: the repository to which it pushes
+	Built       *BuiltRef             `json:"built,omitempty"`    // where Artifact comes from, if a build made it; only sent to a step that knows the field
 	Move        []MovedState          `json:"move,omitempty"`     // states to copy to another storage
 	Applied     *Inputs               `json:"applied,omitempty"`  // for a type with a blind plan: the inputs of the last apply; nil: the component is absent, or its last apply did not succeed
 	AppEnv      map[string]SpecVar    `json:"app_env,omitempty"`  // environment variables of the tool that the app declares, as texts; Env and SecretEnv override them
@@ -111,12 +112,13 @@ type ArtifactRef struct {
 
 // Build is what a build makes: the artifact of a component whose source is not in the app's folder.
 type Build struct {
-	App       string   `json:"app"`
-	Component string   `json:"component"`
-	Type      string   `json:"type"`           // the component's, a type of package component
-	Source    string   `json:"source"`         // folder of the component in what is fetched; "." is its top
-	From      Origin   `json:"from"`           // what is fetched
-	Vars      []string `json:"vars,omitempty"` // names of the variables that the app gives to the component, without values
+	Org       fairlead.OrgID `json:"org,omitempty"` // only in a job spec and in a Provenance
+	App       string         `json:"app"`
+	Component string         `json:"component"`
+	Type      string         `json:"type"`           // the component's, a type of package component
+	Source    string         `json:"source"`         // folder of the component in what is fetched; "." is its top
+	From      Origin         `json:"from"`           // what is fetched
+	Vars      []string       `json:"vars,omitempty"` // names of the variables that the app gives to the component, without values
 }
 
 // Origin is a place from which a build fetches a source.
@@ -257,8 +259,8 @@ func NewSigner(key ed25519.PrivateKey) *Signer {
 }
 
 // NewRemoteSigner returns a Signer for a key in a key service. sign returns the key's Ed25519 signature of a message
-// of less than 100 bytes. The message is a digest, because such services limit the size of a message (AWS KMS: 4,096
-// bytes).
+// of at most 4,096 bytes, because such services limit the size of a message (AWS KMS: 4,096 bytes). The message is a
+// digest, except of a small statement.
 func NewRemoteSigner(pub ed25519.PublicKey, sign func(ctx context.Context, message []byte) ([]byte, error)) *Signer {
 	return &Signer{key: signerVerifier{pub: pub, remote: sign}}
 }
@@ -319,15 +321,10 @@ func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want
 	if env.PayloadType != SpecPayloadType {
 		return JobSpec{}, refuse(fairlead.ReasonSpecMalformed, "the envelope contains %.100q, not a job spec", env.PayloadType)
 	}
-	verifiers := make([]dsse.Verifier, len(keys))
-	for i, k := range keys {
-		verifiers[i] = signerVerifier{pub: k}
-	}
-	ev, err := dsse.NewEnvelopeVerifier(verifiers...)
-	if err != nil {
+	if len(keys) == 0 {
 		return JobSpec{}, refuse(fairlead.ReasonSpecSignature, "no verification key is pinned, so no job spec can be verified")
 	}
-	_, payload, err := ev.VerifyAndDecode(ctx, &env)
+	payload, _, err := opened(ctx, &env, keys)
 	if err != nil {
 		return JobSpec{}, refuse(fairlead.ReasonSpecSignature, "the job spec is not signed by a pinned key")
 	}
@@ -347,7 +344,27 @@ func Verify(ctx context.Context, envelope []byte, keys []ed25519.PublicKey, want
 	if err := check(spec, want, now); err != nil {
 		return JobSpec{}, err
 	}
+	if err := verifySource(ctx, spec, keys); err != nil {
+		return JobSpec{}, err
+	}
 	return spec, nil
+}
+
+// opened returns the payload of an envelope if at least one key of keys signed it, and the KeyID of such a key.
+func opened(ctx context.Context, env *dsse.Envelope, keys []ed25519.PublicKey) (payload []byte, signedBy string, err error) {
+	verifiers := make([]dsse.Verifier, len(keys))
+	for i, k := range keys {
+		verifiers[i] = signerVerifier{pub: k}
+	}
+	ev, err := dsse.NewEnvelopeVerifier(verifiers...)
+	if err != nil {
+		return nil, "", err
+	}
+	accepted, payload, err := ev.VerifyAndDecode(ctx, env)
+	if err != nil {
+		return nil, "", err
+	}
+	return payload, accepted[0].KeyID, nil
 }
 
 func check(spec JobSpec, want Expect, now time.Time) error {
@@ -386,14 +403,22 @@ func check(spec JobSpec, want Expect, now time.Time) error {
 type signerVerifier struct {
 	key    ed25519.PrivateKey
 	remote func(ctx context.Context, message []byte) ([]byte, error)
+	whole  bool // remote signs the data itself, if it is small enough, and the signature has no key ID
 	pub    ed25519.PublicKey
 }
+
+// maxMessage is the size of the largest message that a remote key signs, in bytes.
+const maxMessage = 4096
 
 func (s signerVerifier) Sign(ctx context.Context, data []byte) ([]byte, error) {
 	if s.remote == nil {
 		return ed25519.Sign(s.key, data), nil
 	}
-	sig, err := s.remote(ctx, digestMessage(data))
+	message := data
+	if !s.whole || len(data) > maxMessage {
+		message = digestMessage(data)
+	}
+	sig, err := s.remote(ctx, message)
 	if err != nil {
 		return nil, err
 	}
@@ -416,6 +441,13 @@ func (s signerVerifier) Verify(_ context.Context, data, sig []byte) error {
 	return nil
 }
 
-func (s signerVerifier) KeyID() (string, error) { return KeyID(s.pub), nil }
+// KeyID returns "" for the signature of a statement: verifiers of others compare a key ID with one of their own form, and
+// then refuse the signature.
+func (s signerVerifier) KeyID() (string, error) {
+	if s.whole {
+		return "", nil
+	}
+	return KeyID(s.pub), nil
+}
 
 func (s signerVerifier) Public() crypto.PublicKey { return s.pub }

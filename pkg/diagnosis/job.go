@@ -263,6 +263,7 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 		fairlead.ReasonDiskFull:          {nothing + ".", "Free space on the runner's disk, as the message says."},
 		fairlead.ReasonSpecInvalid:       {nothing + ".", ""},
 		fairlead.ReasonSpecArtifact:      {nothing + ".", alteredAdvice},
+		fairlead.ReasonProvenanceInvalid: {nothing + ".", "Publish the app again with {app.publish}: a build makes the artifact and its provenance again. If the message names another artifact, source or key, also find out who can write to the control plane's table."},
 		fairlead.ReasonVersionAltered:    {nothing + ".", alteredAdvice},
 		fairlead.ReasonJobAltered:        {nothing + ".", "Deploy again. Also find out who can write to the control plane's table, because the job's record was altered."},
 

@@ -55,6 +55,8 @@ const (
 	ReasonSpecExpired   Reason = "spec-expired"
 	ReasonSpecArtifact  Reason = "spec-artifact"
 	ReasonSpecPlan      Reason = "spec-plan"
+
+	ReasonProvenanceInvalid Reason = "provenance-invalid" // no trusted key signed that a build made the artifact from the component's source
 )
 
 // Reasons of plugins.

@@ -121,7 +121,7 @@ var access = map[string][]Grant{
 			Conditions: func(*builder) map[string]map[string]any {
 				return map[string]map[string]any{"StringEquals": {"kms:SigningAlgorithm": "ED25519_SHA_512"}}
 			},
-			By: "pkg/seal/kms", Why: "signs a job spec when the step requests it, and only then"},
+			By: "pkg/seal/kms", Why: "signs a job spec when the step requests it, and the provenance of a build when its step reports it"},
 		{Sid: "ClaimThroughTheAPI", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "a runner that cannot poll its queue itself claims by a long poll of the API"},
 		{Sid: "OpenAttempts", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: onSessionRole,

@@ -60,6 +60,7 @@ func (s *server) controlRoutes() {
 	s.personPartRoutes(c)
 	s.appRoutes(c)
 	s.buildRoutes(c)
+	s.provenanceRoute(c)
 	s.installRoutes(c)
 	s.stackRoutes(c)
 	s.actionRoutes(c)

@@ -19,7 +19,11 @@ var commitA, commitB = strings.Repeat("a", 40), strings.Repeat("b", 40)
 
 // withBuilder is a plane with a runner that builds.
 func withBuilder(t *testing.T) *plane {
-	p := newPlane(t, enginetest.Memory())
+	return newPlane(t, enginetest.Memory()).builderAt()
+}
+
+// builderAt adds a runner that builds, and a session of it.
+func (p *plane) builderAt() *plane {
 	p.must("make the build runner", func() error {
 		return p.EnsureRunner(p.ctx, org, control.NewRunner{Name: "builder", File: control.RunnerFile{Set: []string{"runner_configuration.type=local",
 			"runner_configuration.builds=true", "state_storage_configuration.type=local"}}})

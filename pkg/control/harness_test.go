@@ -42,6 +42,10 @@ type plane struct {
 	plans   map[string]string                    // for each digest of a saved plan: the variables that the plan applies; "" if the plan destroys
 	outputs map[string]map[string]control.Output // for each component: its outputs that are added to the usual outputs or replace them
 	applied []string                             // each apply and destroy that a tool started, in order
+	// rebuilt changes the result of a build before its report. If it is nil, a build reports the truth.
+	rebuilt func(events.JobSpec, *control.Built)
+	// finished gets the answer to each report. If it returns true, the step takes the answer as final, and does not report again.
+	finished func(error) bool
 	// stepFault returns the fault of a step. If stepFault is nil, no step has a fault.
 	stepFault func(events.JobSpec) stepFault
 	refused   []string // the jobs whose reports were refused as stale
@@ -245,7 +249,7 @@ func (p *plane) step(c control.Claim) {
 	h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 	var started control.Started
 	err := p.try(func() (err error) {
-		started, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234", events.FieldVersion)
+		started, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234", events.FieldVersion, events.FieldProvenance)
 		return
 	})
 	if fairlead.KindOf(err) == fairlead.KindStale {
@@ -287,6 +291,10 @@ func (p *plane) step(c control.Claim) {
 		p.refused = append(p.refused, string(c.ID))
 		return
 	}
+	if p.finished != nil && p.finished(err) {
+		p.died(h)
+		return
+	}
 	if err != nil {
 		p.t.Fatalf("finish job %s: %v", c.ID, err)
 	}
@@ -303,6 +311,17 @@ func (p *plane) died(h control.Holder) {
 	})
 }
 
+// statement returns the statement of a build, as its step makes it.
+func (p *plane) statement(spec events.JobSpec, built control.Built) []byte {
+	p.t.Helper()
+	b, err := events.Provenance{Build: *spec.Build, Artifact: built.Artifact, Revision: built.Revision, Runner: spec.Runner, RunnerVersion: "v1.2.3", Job: spec.Job,
+		Started: p.Now(), Finished: p.Now()}.Statement()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return b
+}
+
 // tool is a model of OpenTofu. Its plan compares the cloud with the variables. Its apply of
 // a saved plan changes the cloud.
 func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
@@ -313,7 +332,12 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 	rep := control.Report{Outcome: control.OutcomeSucceeded}
 	switch spec.Operation {
 	case "build":
-		rep.Built = &control.Built{Artifact: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref+spec.Build.Source))), Revision: fmt.Sprintf("%040x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref)))}
+		built := control.Built{Artifact: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref+spec.Build.Source))), Revision: fmt.Sprintf("%040x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref)))}
+		built.Statement = p.statement(spec, built)
+		if p.rebuilt != nil {
+			p.rebuilt(spec, &built)
+		}
+		rep.Built = &built
 	case "plan", "plan-destroy":
 		want := ""
 		if spec.Operation == "plan" {

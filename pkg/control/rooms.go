@@ -66,6 +66,7 @@ type (
 	NewInstall     = catalog.NewInstall
 	NewVersion     = catalog.NewVersion
 	Output         = catalog.Output
+	Provenance     = catalog.Provenance
 	Rendered       = catalog.Rendered
 	Variable       = catalog.Variable
 	VariableScope  = catalog.VariableScope

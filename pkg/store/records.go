@@ -50,6 +50,9 @@ type Build struct {
 	events.Build
 	Artifact string `json:"artifact,omitempty"` // digest of the result; "": the job has not succeeded
 	Revision string `json:"revision,omitempty"` // as in BuiltBy
+	// Provenance is the DSSE envelope of the statement about a build that succeeded. Builds of earlier control planes have
+	// none.
+	Provenance json.RawMessage `json:"provenance,omitempty"`
 }
 
 // Install is one app in one customer's account. Its record is also the lock that

@@ -39,46 +39,52 @@ func TestArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 		"a control plane that sends no versions": {"sha256:aa", nil, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-			envelope, err := events.NewSigner(key).Sign(t.Context(), events.JobSpec{Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply",
-				IssuedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour), Artifact: &events.ArtifactRef{Digest: tc.digest}, Version: tc.version})
-			if err != nil {
-				t.Fatal(err)
-			}
 			p := &tool{}
-			var report wire.FinishRequest
-			fields := ""
-			transport := roundTripper(func(r *http.Request) (*http.Response, error) {
-				out := any(map[string]any{})
-				switch {
-				case strings.HasSuffix(r.URL.Path, "/start"):
-					fields = r.Header.Get(wire.HeaderSpecFields)
-					out = wire.Started{Envelope: envelope, LeaseToken: "lease", RenewSeconds: 15}
-				case strings.HasSuffix(r.URL.Path, "/heartbeat"):
-					out = wire.Lease{RenewSeconds: 15}
-				case strings.HasSuffix(r.URL.Path, "/finish"):
-					if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
-						return nil, err
-					}
-				}
-				b, err := json.Marshal(out)
-				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
-			})
-			a := &execution{dir: attempt.Dir(t.TempDir()), in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir(),
-				Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}},
-				Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
-					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
-			if code := a.run(t.Context(), "launch"); code != attempt.ExitFinished {
-				t.Errorf("exit code %d", code)
-			}
+			report, fields := runSpec(t, p, events.JobSpec{Component: "web", Operation: "apply", Artifact: &events.ArtifactRef{Digest: tc.digest}, Version: tc.version})
 			if p.started != tc.started || report.Reason != tc.reason {
 				t.Errorf("started %t, reported %+v", p.started, report)
 			}
-			if fields != events.FieldVersion {
+			if fields != events.FieldVersion+","+events.FieldProvenance {
 				t.Errorf("the step says that it supports the fields %q", fields)
 			}
 		})
 	}
+}
+
+// runSpec runs a step of the spec, which the pinned key signs. It returns the step's report, and the optional fields that the
+// step knows.
+func runSpec(t *testing.T, p plugin.Plugin, spec events.JobSpec) (report wire.FinishRequest, fields string) {
+	t.Helper()
+	key := testKey()
+	spec.Runner, spec.Job, spec.Epoch, spec.Plugin, spec.IssuedAt, spec.ExpiresAt = "run_1", "job_1", 1, "tool", time.Now(), time.Now().Add(time.Hour)
+	envelope, err := events.NewSigner(key).Sign(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+		out := any(map[string]any{})
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/start"):
+			fields = r.Header.Get(wire.HeaderSpecFields)
+			out = wire.Started{Envelope: envelope, LeaseToken: "lease", RenewSeconds: 15}
+		case strings.HasSuffix(r.URL.Path, "/heartbeat"):
+			out = wire.Lease{RenewSeconds: 15}
+		case strings.HasSuffix(r.URL.Path, "/finish"):
+			if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
+				return nil, err
+			}
+		}
+		b, err := json.Marshal(out)
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(b)), Request: r}, err
+	})
+	a := &execution{dir: attempt.Dir(t.TempDir()), in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: spec.Component, Plugin: "tool", Operation: spec.Operation, Data: t.TempDir(),
+		Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}},
+		Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport, Version: "v1.2.3",
+			Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
+	if code := a.run(t.Context(), "launch"); code != attempt.ExitFinished {
+		t.Errorf("exit code %d", code)
+	}
+	return report, fields
 }
 
 // The control plane refuses the start of a job whose version was altered in the table. The step must not repeat the request

@@ -58,6 +58,11 @@ func (c *Client) GetVersion(ctx context.Context, app, ref string) (wire.AppVersi
 	return get[wire.AppVersion](ctx, c, call{route: wire.GetVersion, path: vars{"app": app, "version": ref}})
 }
 
+// GetProvenance returns the signed provenance of a component that a build made. ref is an identifier or a name of a version.
+func (c *Client) GetProvenance(ctx context.Context, app, ref, component string) (wire.Provenance, error) {
+	return get[wire.Provenance](ctx, c, call{route: wire.GetProvenance, path: vars{"app": app, "version": ref, "component": component}})
+}
+
 // CreateInstall creates an install.
 func (c *Client) CreateInstall(ctx context.Context, in wire.CreateInstallRequest) (wire.Install, error) {
 	return get[wire.Install](ctx, c, call{route: wire.CreateInstall, in: in, key: NewIdempotencyKey()})

@@ -92,6 +92,29 @@ type AppVersion struct {
 	Actions []AppAction     `json:"actions,omitempty" doc:"What can be run on an install"`
 }
 
+// Provenance is what a build did. The control plane signed it.
+type Provenance struct {
+	App           string    `json:"app"`
+	Version       string    `json:"version" doc:"ID of the app's version"`
+	Component     string    `json:"component"`
+	Type          string    `json:"type" doc:"Type of the component"`
+	Source        string    `json:"source" doc:"Folder of the component in what was fetched"`
+	Artifact      string    `json:"artifact" doc:"Digest of the artifact that the build made"`
+	URL           string    `json:"url" doc:"URL of the git repository, or of the repository of charts"`
+	Chart         string    `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
+	Ref           string    `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart"`
+	Revision      string    `json:"revision" doc:"Commit that was built, or digest of the chart's archive"`
+	Runner        string    `json:"runner" doc:"ID of the build runner"`
+	RunnerVersion string    `json:"runner_version" doc:"Version of the build runner's program"`
+	BuildJob      string    `json:"build_job" doc:"Job that built the artifact"`
+	StartedAt     time.Time `json:"started_at" doc:"By the clock of the build runner"`
+	FinishedAt    time.Time `json:"finished_at" doc:"By the clock of the build runner"`
+
+	KeyID string `json:"key_id" doc:"ID of the control plane's key that signed it, as in GET /v1/meta"`
+
+	Envelope json.RawMessage `json:"envelope" doc:"The DSSE envelope of the in-toto statement: payload type application/vnd.in-toto+json, signed with Ed25519"`
+}
+
 // AppInput is an input that an app declares.
 type AppInput struct {
 	Name        string          `json:"name"`

@@ -16,6 +16,7 @@ var (
 	BuildApp            = Route{"build-app", "POST", "/v1/apps/{app}/builds"}
 	ListVersions        = Route{"list-versions", "GET", "/v1/apps/{app}/versions"}
 	GetVersion          = Route{"get-version", "GET", "/v1/apps/{app}/versions/{version}"}
+	GetProvenance       = Route{"get-provenance", "GET", "/v1/apps/{app}/versions/{version}/components/{component}/provenance"}
 	DeleteApp           = Route{"delete-app", "DELETE", "/v1/apps/{app}"}
 	OpenRegistry        = Route{"open-registry", "POST", "/v1/apps/{app}/registry-access"}
 	ListApps            = Route{"list-apps", "GET", "/v1/apps"}
@@ -62,7 +63,7 @@ type Meta struct {
 
 	MaxBody int64 `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. A client sends a larger body in parts; absent: it accepts every body"`
 
-	Keys []VerificationKey `json:"keys" nullable:"false" doc:"Public keys of the signatures of job specs. A runner that does not enrol needs them before it starts: it pins them"`
+	Keys []VerificationKey `json:"keys" nullable:"false" doc:"Public keys of the signatures of job specs and provenance. A runner that does not enrol needs them before it starts: it pins them"`
 }
 
 // CreateInstallRequest creates an install.

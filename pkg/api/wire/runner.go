@@ -456,6 +456,8 @@ type FinishRequest struct {
 type Built struct {
 	Artifact string `json:"artifact" form:"digest" doc:"Digest of the artifact that the build pushed"`
 	Revision string `json:"revision" maxLength:"80" doc:"Commit that was built, or digest of the chart's archive"`
+	// Statement is bytes and not JSON, because a signature covers each byte.
+	Statement []byte `json:"statement,omitempty" maxLength:"22000" doc:"The in-toto statement of the build, with the provenance of SLSA; base64"`
 }
 
 // FullOutput is an output with its value, sensitive or not.

@@ -125,8 +125,8 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 		switch {
 		case err == nil:
 			made.Created = stored.V.Created
-			if _, err := verified(tx.Kernel, id, stored.V); fairlead.CodeOf(err) == fairlead.CodeVersionAltered {
-				tx.RepairVersion(store.Stored[store.Version]{V: made, Version: stored.Version})
+			if err := repairVersion(tx, stored, &made); err != nil {
+				return err
 			}
 		case fairlead.KindOf(err) == fairlead.KindNotFound:
 			isNew = true
@@ -162,6 +162,25 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 		return nil
 	})
 	return out, err
+}
+
+// repairVersion writes a version that is published again, if its record was altered, or if the record names a build whose
+// provenance a step would refuse. made gets the builds of the record.
+func repairVersion(tx *kernel.Tx, stored store.Stored[store.Version], made *store.Version) error {
+	v, err := verified(tx.Kernel, made.ID, stored.V)
+	changed := fairlead.CodeOf(err) == fairlead.CodeVersionAltered
+	if err != nil && !changed {
+		return err
+	}
+	if !changed {
+		if made.Builds, changed, err = keptBuilds(tx, v, made.Builds); err != nil {
+			return err
+		}
+	}
+	if changed {
+		tx.RepairVersion(store.Stored[store.Version]{V: *made, Version: stored.Version})
+	}
+	return nil
 }
 
 // ReadVersion returns a version with its configuration. A version whose record was

@@ -117,8 +117,13 @@ func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Compon
 		if err != nil {
 			return Built{}, false, err
 		}
-		if old, has := v.Spec.Component(c.Name); has && old.SameBuild(c) {
-			return Built{v.Artifacts[c.Name], BuiltBy(by)}, true, nil
+		old, has := v.Spec.Component(c.Name)
+		if !has || !old.SameBuild(c) {
+			continue
+		}
+		b := Built{v.Artifacts[c.Name], BuiltBy(by)}
+		if ok, err := proven(tx, org, app, c, b); err != nil || ok {
+			return b, ok, err
 		}
 	}
 	return Built{}, false, nil
@@ -165,7 +170,12 @@ func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component,
 	}
 	want := BuildOf(app, c)
 	same := b.App == want.App && b.Component == want.Component && b.Type == want.Type && b.Source == want.Source && b.From == want.From
-	return Built{b.Artifact, BuiltBy{Job: id, Revision: b.Revision}}, same, nil
+	built := Built{b.Artifact, BuiltBy{Job: id, Revision: b.Revision}}
+	if !same {
+		return built, false, nil
+	}
+	ok, err := proven(tx, org, app, c, built)
+	return built, ok, err
 }
 
 // JobRepository returns the only repository of the control plane's own registry that the job of the lease's holder may

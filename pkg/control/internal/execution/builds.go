@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"regexp"
@@ -119,7 +120,9 @@ func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Env, s.Build = runner.V.Env, &j.Build.Build
+	b := j.Build.Build
+	b.Org = j.Org
+	s.Env, s.Build = runner.V.Env, &b
 	if s.Push, err = catalog.BuildRepository(tx, j.Org, j.Build.Build); err != nil {
 		return nil, err
 	}
@@ -131,16 +134,73 @@ var (
 	revisionPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64}|sha256:[0-9a-f]{64})$`)
 )
 
-// recordBuild records the result of a build that succeeded.
-func recordBuild(j *store.Job, built *Built) error {
-	if built == nil || !digestPattern.MatchString(built.Artifact) || !revisionPattern.MatchString(built.Revision) {
-		return fairlead.Invalid(fairlead.CodeArtifactMissing, "build job %s succeeded without the digest of an artifact and a revision", j.ID)
+// attest signs the statement of a build that succeeded. It returns nil for every other report. It signs only what the
+// job's own record states, so that a build runner cannot claim the component, the source or the job of another build. What
+// remains is the runner's claim: that this revision has this artifact, its own version, and the times.
+func (ex *Execution) attest(ctx context.Context, h kernel.Holder, rep Report) (*store.Build, error) {
+	built := rep.Built
+	if rep.Outcome != OutcomeSucceeded || built == nil {
+		return nil, nil
+	}
+	r, err := ex.Store.Job(ctx, h.Job)
+	j := r.V
+	if err != nil || j.Operation != job.OpBuild || !j.State.Leased() || j.Lease.Epoch != h.Epoch {
+		return nil, err // FinishJob decides whether the report is stale or repeated
+	}
+	if !digestPattern.MatchString(built.Artifact) || !revisionPattern.MatchString(built.Revision) {
+		return nil, withoutArtifact(j.ID)
 	}
 	if j.Build == nil {
-		return fmt.Errorf("job %s is a build without a component", j.ID)
+		return nil, fmt.Errorf("job %s is a build without a component", j.ID)
+	}
+	if err := checkStatement(j, *built); err != nil {
+		return nil, err
 	}
 	b := *j.Build
 	b.Artifact, b.Revision = built.Artifact, built.Revision
-	j.Build = &b
+	b.Provenance, err = ex.Signer.SignStatement(ctx, built.Statement)
+	return &b, err
+}
+
+// recordBuild records the signed result of a build that succeeded.
+func recordBuild(j *store.Job, rep Report, signed *store.Build) error {
+	switch {
+	case j.Operation != job.OpBuild || rep.Outcome != OutcomeSucceeded:
+		return nil
+	case rep.Built == nil:
+		return withoutArtifact(j.ID)
+	case signed == nil:
+		return nil // attest found no lease of the attempt, so the state machine refuses the report
+	}
+	j.Build = signed
+	return nil
+}
+
+func withoutArtifact(id fairlead.JobID) error {
+	return fairlead.Invalid(fairlead.CodeArtifactMissing, "build job %s succeeded without the digest of an artifact and a revision", id)
+}
+
+// checkStatement refuses a statement that differs in any byte from that of the job's record and result.
+func checkStatement(j store.Job, built Built) error {
+	refused := func(what string) error {
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeProvenanceRefused, Message: fmt.Sprintf("the provenance that build job %s reports %s", j.ID, what),
+			Hint: "Update the agent of the build runner to the version of the control plane, then publish the app again."}
+	}
+	if len(built.Statement) == 0 || len(built.Statement) > events.MaxStatement {
+		return refused(fmt.Sprintf("has %d bytes, of at most %d", len(built.Statement), events.MaxStatement))
+	}
+	p, err := events.ParseStatement(built.Statement)
+	if err != nil {
+		return refused("cannot be read: " + err.Error())
+	}
+	want := events.Provenance{Build: j.Build.Build, Artifact: built.Artifact, Revision: built.Revision, Runner: j.Runner, Job: j.ID,
+		RunnerVersion: p.RunnerVersion, Started: p.Started, Finished: p.Finished}
+	want.Org = j.Org
+	switch statement, err := want.Statement(); {
+	case err != nil:
+		return err
+	case !bytes.Equal(statement, built.Statement):
+		return refused("is not that of the job and its result")
+	}
 	return nil
 }

@@ -71,17 +71,8 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 			Args:    fairlead.Args{Install: inst.V.Name},
 			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
-	repository, err := catalog.RepositoryOf(tx, v, j.Component)
-	if err != nil {
+	if err := setSource(tx, &s, v, fields); err != nil {
 		return nil, err
-	}
-	s.Artifact = &events.ArtifactRef{Repository: repository, Digest: v.Artifacts[j.Component]}
-	if slices.Contains(fields, events.FieldVersion) {
-		config, err := v.Spec.Canonical() // the form that was hashed; the table may store other escapes
-		if err != nil {
-			return nil, fmt.Errorf("canonical configuration of version %s: %w", v.ID, err)
-		}
-		s.Version = &events.VersionRef{ID: v.ID, Org: v.Org, Config: config, Artifacts: v.Artifacts}
 	}
 	if s.Env, s.SecretEnv, err = catalog.Environment(tx, inst.V, runner.V, j); err != nil {
 		return nil, err
@@ -98,6 +89,28 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 		return nil, err
 	}
 	return tx.Signer.Sign(tx.Ctx, s)
+}
+
+// setSource sets the artifact of the spec's component, and from where it comes.
+func setSource(tx *kernel.Tx, s *events.JobSpec, v catalog.Version, fields []string) error {
+	repository, err := catalog.RepositoryOf(tx, v, s.Component)
+	if err != nil {
+		return err
+	}
+	s.Artifact = &events.ArtifactRef{Repository: repository, Digest: v.Artifacts[s.Component]}
+	if c, ok := v.Spec.Component(s.Component); ok && c.Built() && slices.Contains(fields, events.FieldProvenance) {
+		if s.Built, err = catalog.BuiltRef(tx, v, c); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(fields, events.FieldVersion) {
+		config, err := v.Spec.Canonical() // the form that was hashed; the table may store other escapes
+		if err != nil {
+			return fmt.Errorf("canonical configuration of version %s: %w", v.ID, err)
+		}
+		s.Version = &events.VersionRef{ID: v.ID, Org: v.Org, Config: config, Artifacts: v.Artifacts}
+	}
+	return nil
 }
 
 // inputsOf returns the variables and options of a job. Only a plan resolves them. An apply gets

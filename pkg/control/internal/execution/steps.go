@@ -152,6 +152,8 @@ type Report struct {
 type Built struct {
 	Artifact string // digest
 	Revision string // as in BuiltBy
+	// Statement is the in-toto statement about the build, of at most events.MaxStatement bytes.
+	Statement []byte
 }
 
 // FinishJob ends the holder's job and advances its deployment. If the same step repeats
@@ -178,6 +180,10 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 	if err := ex.keepChangeSet(ctx, h, rep); err != nil {
 		return err
 	}
+	built, err := ex.attest(ctx, h, rep)
+	if err != nil {
+		return err
+	}
 	return ex.Transact(ctx, "finish job "+string(h.Job), func(tx *kernel.Tx) error {
 		r, err := ex.Store.Job(ctx, h.Job)
 		if err != nil {
@@ -198,10 +204,8 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 				r.V.Plan = (*store.Plan)(rep.Plan)
 			}
 		}
-		if r.V.Operation == job.OpBuild && rep.Outcome == OutcomeSucceeded {
-			if err := recordBuild(&r.V, rep.Built); err != nil {
-				return err
-			}
+		if err := recordBuild(&r.V, rep, built); err != nil {
+			return err
 		}
 		if r, err = applyJob(tx, r, e); err != nil {
 			return err

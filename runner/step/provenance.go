@@ -1,0 +1,32 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/internal/redact"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// runAttested is runPlugin for a component whose source is verified, or for a build. It writes to the job's log what a build
+// made the component's artifact from. To the result of a build it adds the statement about the build, which the control plane
+// signs if it agrees with the record of the job.
+func (a *execution) runAttested(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, started wire.Started,
+	spec events.JobSpec, log *marks, secrets *redact.Set) (plugin.Result, error) {
+	if b := spec.Built; b != nil {
+		// An error of the log is found when it is closed.
+		fmt.Fprintf(log, "verified: a build made component %s from %s of %s\n", spec.Component, b.Revision, b.Build.From.URL)
+	}
+	began := a.Now()
+	res, err := a.runPlugin(job, lost, grace, c, started, spec, log, secrets)
+	if err != nil || res.Built == nil || spec.Build == nil {
+		return res, err
+	}
+	res.Built.Statement, err = events.Provenance{Build: *spec.Build, Artifact: res.Built.Artifact, Revision: res.Built.Revision, Runner: spec.Runner,
+		RunnerVersion: a.Version, Job: spec.Job, Started: began, Finished: a.Now()}.Statement()
+	return res, err
+}

@@ -60,6 +60,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["export"] = export
 	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"] = repositories, commit, replace, chart
 	p.Cmds["certificate"] = certificate
+	p.Cmds["signed"], p.Cmds["alter"] = signed, alter
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)

@@ -5,77 +5,48 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/eks/types"
-	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/assume"
-)
-
-const (
-	// tokenFor is how long a token is used. EKS accepts a token for 15 minutes, and the credentials that sign the token are
-	// valid for at least 15 minutes.
-	tokenFor = 10 * time.Minute
-	// clusterHeader binds a token to one cluster.
-	clusterHeader = "x-k8s-aws-id"
-	tokenPrefix   = "k8s-aws-v1."
+	"github.com/fairlead/fairlead/runner/internal/ekstoken"
 )
 
 // eksCluster is an EKS cluster that a role of the cluster's AWS account can access.
 type eksCluster struct {
-	of      runnerspec.EKSCluster
-	role    aws.CredentialsProvider
-	presign *sts.PresignClient
-	api     *eks.Client
-	now     func() time.Time
+	of     runnerspec.EKSCluster
+	role   aws.CredentialsProvider
+	tokens *ekstoken.Maker
+	api    *eks.Client
 }
 
 func newEKS(c runnerspec.EKSCluster, o Options) *eksCluster {
 	cfg := assume.Role(o.AWS, c.Auth, c.Region, o.Session)
 	cfg.Region = c.Region
-	e := &eksCluster{of: c, role: cfg.Credentials, api: eks.NewFromConfig(cfg), now: o.Now}
-	e.presign = sts.NewPresignClient(sts.NewFromConfig(cfg, func(so *sts.Options) {
-		// 60 is the value of EKS's own client; the signature is valid for 15 minutes anyway.
-		so.APIOptions = append(so.APIOptions, smithyhttp.SetHeaderValue(clusterHeader, c.Name), smithyhttp.SetHeaderValue("X-Amz-Expires", "60"))
-	}), func(po *sts.PresignOptions) { po.Presigner = clocked{v4.NewSigner(), o.Now} })
-	return e
-}
-
-// clocked is a signer that uses the time of its clock.
-type clocked struct {
-	signer *v4.Signer
-	now    func() time.Time
-}
-
-// PresignHTTP calls the signer with the clock's time.
-func (c clocked) PresignHTTP(ctx context.Context, creds aws.Credentials, r *http.Request, hash, service, region string, _ time.Time, o ...func(*v4.SignerOptions)) (string, http.Header, error) {
-	return c.signer.PresignHTTP(ctx, creds, r, hash, service, region, c.now(), o...)
+	return &eksCluster{of: c, role: cfg.Credentials, api: eks.NewFromConfig(cfg), tokens: ekstoken.New(cfg, c.Name, o.Now)}
 }
 
 func (c *eksCluster) String() string {
 	return fmt.Sprintf("EKS cluster %s in %s", c.of.Name, c.of.Region)
 }
 
-// bearer returns a token: a presigned request to STS. The cluster sends the request to STS, which answers who signed it.
+// bearer returns a token and the time until which it should be used.
 func (c *eksCluster) bearer(ctx context.Context) (string, time.Time, error) {
 	if _, err := c.role.Retrieve(ctx); err != nil {
 		return "", time.Time{}, c.notAssumed(err)
 	}
-	r, err := c.presign.PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	token, until, err := c.tokens.Token(ctx)
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("sign a token as %s: %w", c.of.Auth.RoleARN, err)
 	}
-	return tokenPrefix + base64.RawURLEncoding.EncodeToString([]byte(r.URL)), c.now().Add(tokenFor), nil
+	return token, until, nil
 }
 
 func (c *eksCluster) notAssumed(err error) error {

@@ -114,6 +114,7 @@ type planned struct {
 	noOp    bool
 	changes []changeset.Change
 	base    *changeset.Base
+	outputs map[string]any // of what exists, if nothing changes: no apply follows that would send them
 }
 
 func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -147,12 +148,25 @@ func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) e
 			return err
 		}
 	}
-	if p.noOp {
-		fmt.Fprintln(os.Stderr, "No changes.")
-		out.NoOp()
+	if !p.noOp {
+		return nil
+	}
+	fmt.Fprintln(os.Stderr, "No changes.")
+	out.NoOp()
+	return sendOutputs(out, p.outputs)
+}
+
+func sendOutputs(out *serve.Emitter, outputs map[string]any) error {
+	for name, value := range outputs {
+		if err := out.Output(name, value, false); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// objectOutputs are the outputs of a component of type manifest.
+func objectOutputs(s settings) map[string]any { return map[string]any{"namespace": s.Namespace} }
 
 func planOf(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, s settings) (planned, error) {
 	vars := make(map[string]any, len(req.Vars))
@@ -180,7 +194,7 @@ func planOf(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, s
 			}
 		}
 		p, err := e.Plan(ctx, chart, vars, destroys)
-		return planned{p.Saved, p.NoOp, p.Changes, p.Base}, err
+		return planned{p.Saved, p.NoOp, p.Changes, p.Base, p.Outputs}, err
 	}
 	e, err := objectsOf(cfg, req, s, mask)
 	if err != nil {
@@ -195,8 +209,12 @@ func planOf(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, s
 			return planned{}, err
 		}
 	}
+	var outputs map[string]any
+	if !destroys {
+		outputs = objectOutputs(s)
+	}
 	p, err := e.Plan(ctx, objects, destroys)
-	return planned{p.Saved, p.NoOp, p.Changes, p.Base}, err
+	return planned{p.Saved, p.NoOp, p.Changes, p.Base, outputs}, err
 }
 
 func apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -225,12 +243,7 @@ func apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) 
 		if err != nil {
 			return err
 		}
-		for name, value := range done.Outputs {
-			if err := out.Output(name, value, false); err != nil {
-				return err
-			}
-		}
-		return nil
+		return sendOutputs(out, done.Outputs)
 	}
 	e, err := objectsOf(cfg, req, saved.Settings, same)
 	if err != nil {
@@ -239,7 +252,7 @@ func apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) 
 	if err := e.Apply(ctx, saved.Plan, begins.mutating); err != nil || req.Operation == pluginprotocol.Destroy {
 		return err
 	}
-	return out.Output("namespace", saved.Settings.Namespace, false)
+	return sendOutputs(out, objectOutputs(saved.Settings))
 }
 
 // start states once that the first change begins. If the step does not learn of it, start ends the operation before the change.

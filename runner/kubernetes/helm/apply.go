@@ -53,7 +53,7 @@ func (e *Engine) Apply(ctx context.Context, text []byte, mutating func()) (Appli
 	}
 	if s.NoOp {
 		e.logf("The release %s is as planned.", e.Release)
-		return a.applied(), nil
+		return Applied{Outputs: a.all.outputs()}, nil
 	}
 	mutating()
 	if err := a.prepare(ctx); err != nil {
@@ -72,7 +72,7 @@ func (e *Engine) Apply(ctx context.Context, text []byte, mutating func()) (Appli
 	if last := a.all.last(); last != nil && last.rel.Info.Notes != "" {
 		e.logf("Notes of the chart:\n%s", last.rel.Info.Notes)
 	}
-	return a.applied(), nil
+	return Applied{Outputs: a.all.outputs()}, nil
 }
 
 type applier struct {
@@ -84,15 +84,15 @@ type applier struct {
 	fence *fence
 }
 
-// applied returns the result from the newest record.
-func (a *applier) applied() Applied {
-	last := a.all.last()
+// outputs returns the outputs of the newest record; nil: there is none.
+func (all revisions) outputs() map[string]any {
+	last := all.last()
 	if last == nil {
-		return Applied{}
+		return nil
 	}
 	md := last.rel.Chart.Metadata
-	return Applied{Outputs: map[string]any{"release": last.rel.Name, "namespace": last.rel.Namespace, "revision": last.rel.Version,
-		"chart_version": md.Version, "app_version": md.AppVersion}}
+	return map[string]any{"release": last.rel.Name, "namespace": last.rel.Namespace, "revision": last.rel.Version,
+		"chart_version": md.Version, "app_version": md.AppVersion}
 }
 
 // verify compares the cluster with what the plan was made on.

@@ -72,6 +72,7 @@ type Planned struct {
 	NoOp    bool               // the release and its objects are as the chart demands; Changes is empty
 	Changes []changeset.Change // masked
 	Base    *changeset.Base    // the revision on which the plan was made; nil: there is no release
+	Outputs map[string]any     // of the release as it is, if NoOp is set and the plan is not of a destroy: no apply follows that would return them
 	// ClientDiff is set if the server refused a dry run, so at least one change was computed without the server's defaults and
 	// admission. These changes are marked as unverified.
 	ClientDiff bool

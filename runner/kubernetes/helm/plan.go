@@ -58,6 +58,9 @@ func (e *Engine) Plan(ctx context.Context, chart *Chart, values map[string]any, 
 	if done.NoOp {
 		done.Changes = nil
 	}
+	if done.NoOp && !destroy {
+		done.Outputs = p.all.outputs()
+	}
 	if b := p.saved.Base; b != nil {
 		done.Base = &changeset.Base{Lineage: b.UID, Revision: int64(b.Revision)}
 	}

@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/regclient/regclient"
-	"github.com/regclient/regclient/types"
 	"github.com/regclient/regclient/types/descriptor"
 	"github.com/regclient/regclient/types/errs"
 	"github.com/regclient/regclient/types/manifest"
@@ -78,84 +75,6 @@ func (e *Engine) Apply(ctx context.Context, text []byte, begin func() error) (Ou
 		return Outputs{}, nil
 	}
 	return e.outputs(s.Digest), nil
-}
-
-// copy copies the image, then what belongs to it, and writes the tag last.
-func (e *Engine) copy(ctx context.Context, s saved, begin func() error) error {
-	source, err := ref.New(s.Source)
-	if err != nil {
-		return plugin.Errorf(fairlead.ReasonPlanStale, "the saved plan names no image: plan again")
-	}
-	target := e.Target.ref()
-	if err := begin(); err != nil {
-		return err
-	}
-	one := func(from, to ref.Ref) error {
-		// Without the recursion, the library takes the manifest of an index for a proof of its platforms.
-		if err := e.Client.ImageCopy(ctx, from, to, regclient.ImageWithForceRecursive(), regclient.ImageWithCallback(e.progress())); err != nil {
-			return e.Client.failure(ctx, err, from.Registry+" or "+to.Registry, "copying "+from.CommonName()+" to "+e.address())
-		}
-		return nil
-	}
-	if err := one(source.SetDigest(s.Digest), target.SetDigest(s.Digest)); err != nil {
-		return err
-	}
-	for _, x := range s.Extras {
-		to := target.SetDigest(x.Digest)
-		if x.Tag != "" {
-			to = target.SetTag(x.Tag)
-		}
-		if err := one(source.SetDigest(x.Digest), to); err != nil {
-			return err
-		}
-	}
-	// A registry that accepted other content would give it to the cluster later. The client verifies the digest of what it gets.
-	m, err := e.Client.ManifestGet(ctx, target.SetDigest(s.Digest))
-	if err != nil {
-		return e.Client.failure(ctx, err, target.Registry, "reading the copied image "+e.address())
-	}
-	if s.Tag == "" {
-		return nil
-	}
-	if err := e.Client.ManifestPut(ctx, target.SetTag(s.Tag), m); err != nil {
-		return e.Client.failure(ctx, err, target.Registry, "tagging the copied image "+e.address())
-	}
-	fmt.Fprintf(e.Log, "%s@%s\n", e.address(), s.Digest)
-	return nil
-}
-
-// progressEvery is the time between two lines about the same layer.
-const progressEvery = 10 * time.Second
-
-// progress returns a function that writes a line for each layer and manifest, and for large layers now and then.
-func (e *Engine) progress() func(kind types.CallbackKind, instance string, state types.CallbackState, cur, total int64) {
-	var mu sync.Mutex
-	last := map[string]time.Time{}
-	return func(kind types.CallbackKind, instance string, state types.CallbackState, cur, total int64) {
-		if instance == "" {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		switch state {
-		case types.CallbackSkipped:
-			fmt.Fprintf(e.Log, "%s %s: is there\n", kindName(kind), instance)
-		case types.CallbackFinished:
-			fmt.Fprintf(e.Log, "%s %s: copied, %d bytes\n", kindName(kind), instance, total)
-		case types.CallbackActive:
-			if time.Since(last[instance]) >= progressEvery {
-				last[instance] = time.Now()
-				fmt.Fprintf(e.Log, "%s %s: %d of %d bytes\n", kindName(kind), instance, cur, total)
-			}
-		}
-	}
-}
-
-func kindName(kind types.CallbackKind) string {
-	if kind == types.CallbackManifest {
-		return types.CallbackManifest.String()
-	}
-	return "layer"
 }
 
 // remove deletes images with everything that belongs only to them. A destroy deletes every tag of the repository.

@@ -53,6 +53,18 @@ func limits(retryAfter string) proxy.Fault {
 	}
 }
 
+// firstUpload matches the requests of the first upload after it has begun.
+func firstUpload() proxy.Match {
+	var first atomic.Pointer[string]
+	return func(r *http.Request) bool {
+		if r.Method == http.MethodPost || !strings.Contains(r.URL.Path, "/blobs/uploads/") {
+			return false
+		}
+		first.CompareAndSwap(nil, &r.URL.Path)
+		return *first.Load() == r.URL.Path
+	}
+}
+
 // lies changes the content of an answer, and not its size.
 func lies(body []byte) []byte {
 	changed := bytes.Clone(body)
@@ -68,6 +80,7 @@ func TestShortFaultsAreSurvived(t *testing.T) {
 		"the source limits requests":                          func(s *site) { s.source.Proxy.Fail(proxy.Any, 2, limits("0.01")) },
 		"the source is overloaded":                            func(s *site) { s.source.Proxy.Fail(proxy.Any, 2, proxy.Answer(http.StatusBadGateway, "", "")) },
 		"the target limits requests":                          func(s *site) { s.target.Proxy.Fail(proxy.Any, 2, limits("0.01")) },
+		"the target restarts during an upload and forgets it": func(s *site) { s.target.Proxy.Fail(firstUpload(), -1, proxy.Answer(http.StatusBadRequest, "", "")) },
 		"the answers to two writes of the target are lost":    func(s *site) { s.target.Proxy.Fail(writes, 2, proxy.Lose) },
 		"the target breaks the connection before its answers": func(s *site) { s.target.Proxy.Fail(proxy.Any, 2, proxy.Lose) },
 	} {

@@ -101,11 +101,16 @@ func registryOf(name string) string {
 	return host
 }
 
-// Client reads from all registries, and writes to the target's. Safe for concurrent use.
+// Client reads from all registries, and writes to the target's. Safe for concurrent use, except forget.
 type Client struct {
 	*regclient.RegClient
 	answers *patience
+	open    func() *regclient.RegClient
 }
+
+// forget forgets the failures of the registries. Otherwise the library waits before each further request to a registry that has failed
+// several times, so a copy that begins again would take minutes.
+func (c *Client) forget() { c.RegClient = c.open() }
 
 // The limits of requests.
 const (
@@ -166,10 +171,12 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 	for _, h := range hosts {
 		all = append(all, h)
 	}
-	return &Client{answers: answers, RegClient: regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent),
-		regclient.WithSlog(slog.New(slog.DiscardHandler)),
-		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}),
-			reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries)))}
+	open := func() *regclient.RegClient {
+		return regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent), regclient.WithSlog(slog.New(slog.DiscardHandler)),
+			regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}),
+				reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries)))
+	}
+	return &Client{answers: answers, open: open, RegClient: open()}
 }
 
 func isLoopback(name string) bool {

@@ -1,0 +1,108 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/regclient/regclient"
+	"github.com/regclient/regclient/types"
+	"github.com/regclient/regclient/types/ref"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// copy copies the image, then what belongs to it, and writes the tag last.
+func (e *Engine) copy(ctx context.Context, s saved, begin func() error) error {
+	source, err := ref.New(s.Source)
+	if err != nil {
+		return plugin.Errorf(fairlead.ReasonPlanStale, "the saved plan names no image: plan again")
+	}
+	target := e.Target.ref()
+	if err := begin(); err != nil {
+		return err
+	}
+	one := func(from, to ref.Ref) error { return e.copyOne(ctx, from, to) }
+	if err := one(source.SetDigest(s.Digest), target.SetDigest(s.Digest)); err != nil {
+		return err
+	}
+	for _, x := range s.Extras {
+		to := target.SetDigest(x.Digest)
+		if x.Tag != "" {
+			to = target.SetTag(x.Tag)
+		}
+		if err := one(source.SetDigest(x.Digest), to); err != nil {
+			return err
+		}
+	}
+	// A registry that accepted other content would give it to the cluster later. The client verifies the digest of what it gets.
+	m, err := e.Client.ManifestGet(ctx, target.SetDigest(s.Digest))
+	if err != nil {
+		return e.Client.failure(ctx, err, target.Registry, "reading the copied image "+e.address())
+	}
+	if s.Tag == "" {
+		return nil
+	}
+	if err := e.Client.ManifestPut(ctx, target.SetTag(s.Tag), m); err != nil {
+		return e.Client.failure(ctx, err, target.Registry, "tagging the copied image "+e.address())
+	}
+	fmt.Fprintf(e.Log, "%s@%s\n", e.address(), s.Digest)
+	return nil
+}
+
+// copies is how often a copy begins. A registry that restarts has forgotten the uploads in progress and refuses their next part, and
+// the library does not begin an upload again. What the registry has by then is not sent again.
+const copies = 3
+
+// copyOne copies one image or one manifest that belongs to it.
+func (e *Engine) copyOne(ctx context.Context, from, to ref.Ref) error {
+	for n := 1; ; n++ {
+		// Without the recursion, the library takes the manifest of an index for a proof of its platforms.
+		err := e.Client.ImageCopy(ctx, from, to, regclient.ImageWithForceRecursive(), regclient.ImageWithCallback(e.progress()))
+		if err == nil {
+			return nil
+		}
+		failed := e.Client.failure(ctx, err, from.Registry+" or "+to.Registry, "copying "+from.CommonName()+" to "+e.address())
+		if n == copies || ctx.Err() != nil || plugin.ReasonOf(failed) != fairlead.ReasonRegistryUnreachable {
+			return failed
+		}
+		fmt.Fprintf(e.Log, "The copy was interrupted and begins again: %v\n", failed)
+		e.Client.forget()
+	}
+}
+
+// progressEvery is the time between two lines about the same layer.
+const progressEvery = 10 * time.Second
+
+// progress returns a function that writes a line for each layer and manifest, and for large layers now and then.
+func (e *Engine) progress() func(kind types.CallbackKind, instance string, state types.CallbackState, cur, total int64) {
+	var mu sync.Mutex
+	last := map[string]time.Time{}
+	return func(kind types.CallbackKind, instance string, state types.CallbackState, cur, total int64) {
+		if instance == "" {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch state {
+		case types.CallbackSkipped:
+			fmt.Fprintf(e.Log, "%s %s: is there\n", kindName(kind), instance)
+		case types.CallbackFinished:
+			fmt.Fprintf(e.Log, "%s %s: copied, %d bytes\n", kindName(kind), instance, total)
+		case types.CallbackActive:
+			if time.Since(last[instance]) >= progressEvery {
+				last[instance] = time.Now()
+				fmt.Fprintf(e.Log, "%s %s: %d of %d bytes\n", kindName(kind), instance, cur, total)
+			}
+		}
+	}
+}
+
+func kindName(kind types.CallbackKind) string {
+	if kind == types.CallbackManifest {
+		return types.CallbackManifest.String()
+	}
+	return "layer"
+}

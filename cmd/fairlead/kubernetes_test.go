@@ -1,16 +1,11 @@
 package main
 
 import (
-	"crypto/tls"
-	"io"
-	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
@@ -50,45 +45,17 @@ func TestKubernetes(t *testing.T) {
 // "api METHOD PATH STATUS [BODY]".
 func apiOf(t *testing.T, kubeconfig string) func(*testscript.TestScript, bool, []string) {
 	t.Helper()
-	text, err := os.ReadFile(kubeconfig)
+	client, err := kube.NewClient(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cfg struct {
-		Clusters []struct {
-			Cluster struct {
-				Server string `yaml:"server"`
-			} `yaml:"cluster"`
-		} `yaml:"clusters"`
-		Users []struct {
-			User struct {
-				Token string `yaml:"token"`
-			} `yaml:"user"`
-		} `yaml:"users"`
-	}
-	if err := yaml.Unmarshal(text, &cfg); err != nil || len(cfg.Clusters) != 1 || len(cfg.Users) != 1 || cfg.Users[0].User.Token == "" {
-		t.Fatalf("the kubeconfig has no server with a token: %v", err)
-	}
-	// The server is this test's own, on the loopback interface.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) < 3 || len(args) > 4 {
 			ts.Fatalf("usage: api METHOD PATH STATUS [BODY]")
 		}
-		body := io.Reader(http.NoBody)
-		if len(args) == 4 {
-			body = strings.NewReader(args[3])
-		}
-		req, err := http.NewRequestWithContext(t.Context(), args[0], cfg.Clusters[0].Cluster.Server+args[1], body)
+		status, answer, err := client.Do(t.Context(), args[0], args[1], strings.Join(args[3:], ""))
 		ts.Check(err)
-		req.Header.Set("Authorization", "Bearer "+cfg.Users[0].User.Token)
-		req.Header.Set("Content-Type", "application/json")
-		res, err := client.Do(req)
-		ts.Check(err)
-		defer res.Body.Close()
-		answer, err := io.ReadAll(res.Body)
-		ts.Check(err)
-		if got := strconv.Itoa(res.StatusCode); got != args[2] {
+		if got := strconv.Itoa(status); got != args[2] {
 			ts.Fatalf("%s %s is answered with %s, want %s: %s", args[0], args[1], got, args[2], answer)
 		}
 		_, err = ts.Stdout().Write(answer)

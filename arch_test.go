@@ -156,11 +156,12 @@ var rules = []rule{
 	{"test/thief", "", "it attacks a runner as a program of a vendor, which knows nothing of the runner's code"},
 	{"test/hosts", "", "serving host names does not depend on the services"},
 	{"test/tofu", "", "finding a tool does not depend on its user"},
+	{"test/alltypes", "pkg/api/client pkg/api/wire runner/images/imagetest tools/kubeserver/kube", "the story of an install is the same on each kind of control plane and runner: it is a client of the API and of the cluster"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},
 	{"cmd/...", "cmd/... pkg/changeset pkg/pluginprotocol/conformance pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/awsrestore pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction pkg/fairlead", "the infrastructure needs the environment variables, the names of quotas, and the schemas of the tables, which the drivers define"},
-	{"bench/...", "bench/... pkg/... events runner/agent", "a benchmark measures all packages; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
+	{"bench/...", "bench/... pkg/... events runner/agent tools/pinned tools/kubeserver/kube", "a benchmark measures all packages, and compares with pinned clients on a pinned API server; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
 	{"tools/...", "tools/...", "a tool for development is no part of the product"},
 }
 
@@ -202,7 +203,7 @@ var bans = []ban{
 		why:   "these packages are large: a step that links them starts later and needs more memory, so the plugins for Kubernetes are a program of their own"},
 	{packages: "runner/step runner/plugin/...", never: "k8s.io/... sigs.k8s.io/... github.com/fluxcd/... helm.sh/... module/runner/kubernetes/...", indirect: true,
 		why: "a step starts the program of the plugins for Kubernetes, and links nothing of it"},
-	{packages: "...", except: "runner/images/...", never: "github.com/regclient/... github.com/sigstore/... module/runner/images/...",
+	{packages: "...", except: "runner/images/... test/alltypes", never: "github.com/regclient/... github.com/sigstore/... module/runner/images/...",
 		why: "these packages are large, so the plugin of images is a program of its own"},
 	{packages: "runner runner/step runner/plugin/... runner/agent/...", never: "github.com/regclient/... github.com/sigstore/... module/runner/images/...", indirect: true,
 		why: "a step starts the program of the plugin of images, and links nothing of it"},

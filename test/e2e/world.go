@@ -29,6 +29,8 @@ type Options struct {
 	RunnerData  string    // data folder of the runner; "": a new one
 	ServerFlags []string  // further flags of the control plane
 	Firewall    *Firewall // the runner is inside, the control plane outside; nil: no firewall
+	AgentEnv    []string  // further variables of the agent, as NAME=VALUE
+	PassEnv     []string  // names of variables that the agent passes to its steps
 }
 
 // World is a control plane and a runner, each in its own process, with a Proxy between
@@ -48,6 +50,8 @@ type World struct {
 	dir    string
 	listen string
 	flags  []string  // of the control plane
+	env    []string  // of the agent
+	pass   string    // names of variables, separated by commas, that the agent passes to its steps
 	inside *Firewall // around the runner; nil: none
 	agents int       // number of hosts that replaced the first host
 }
@@ -61,7 +65,7 @@ func New(t testing.TB, programs Programs, o Options) *World {
 	t.Helper()
 	n, pid := worlds.Add(1), os.Getpid()
 	w := &World{Programs: programs, root: t, t: t, dir: t.TempDir(), ServerData: o.ServerData, RunnerData: o.RunnerData, Storage: o.Storage,
-		flags: o.ServerFlags, inside: o.Firewall, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
+		flags: o.ServerFlags, env: o.AgentEnv, pass: strings.Join(append([]string{"GORACE"}, o.PassEnv...), ","), inside: o.Firewall, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
 	from := "127.0.0.1"
 	if o.Firewall != nil {
 		from = o.Firewall.Outside
@@ -138,8 +142,8 @@ func (w *World) SpawnAgent() *Process {
 	if w.inside != nil {
 		enter = w.inside.enter
 	}
-	return startIn(w.root, enter, "fairlead-runner agent", append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.Runner,
-		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", "GORACE")
+	return startIn(w.root, enter, "fairlead-runner agent", append(append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.env...), w.Runner,
+		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", w.pass)
 }
 
 // StartAgent starts an agent, sets w.Agent to it and waits until it is ready.

@@ -67,6 +67,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"functions/internal/awstest", "TestCancellationTravelsByItsMarker"},
 			testName{"functions/internal/awstest", "TestChainOnTheStacksWaitsForOneStart"},
+			testName{"functions/internal/awstest", "TestStoryOfAllTypesOnTheStacks"},
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestEveryKindUsesItsOwnQueueAndLog"},
 			testName{"functions/internal/awstest", "TestSharedRunnersJobsAreKeptApart"},

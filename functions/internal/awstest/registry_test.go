@@ -11,9 +11,13 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/olareg/olareg"
+	"github.com/olareg/olareg/config"
 
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/pkg/artifact"
@@ -22,14 +26,15 @@ import (
 // registryHost is the host of the account's ECR registry.
 const registryHost = accountID + ".dkr.ecr." + region + ".amazonaws.com"
 
-// registry serves ECR: moto creates the repositories, and the embedded server's
-// registry keeps their content. A login permits what the role that requested the
-// login may do.
+// registry serves ECR: moto creates the repositories, and the registries of the embedded
+// server keep their content: one that of the artifacts, and another one that of the images
+// of installs. A login permits what the role that requested the login may do.
 type registry struct {
-	t     testing.TB
-	moto  http.Handler
-	files http.Handler
-	guard *iamtest.Guard
+	t      testing.TB
+	moto   http.Handler
+	files  http.Handler
+	images http.Handler
+	guard  *iamtest.Guard
 
 	mu     sync.Mutex
 	made   map[string]bool   // the repositories that exist
@@ -47,7 +52,10 @@ func newRegistry(t testing.TB, moto string, guard *iamtest.Guard) *registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registry{t: t, moto: httputil.NewSingleHostReverseProxy(u), files: files, guard: guard, made: map[string]bool{}, logins: map[string]string{}}
+	deletes := true
+	images := olareg.New(config.Config{Storage: config.ConfigStorage{StoreType: config.StoreMem, GC: config.ConfigGC{Frequency: -1}}, API: config.ConfigAPI{DeleteEnabled: &deletes}})
+	t.Cleanup(func() { _ = images.Close() }) // it has no files
+	return &registry{t: t, moto: httputil.NewSingleHostReverseProxy(u), files: files, images: images, guard: guard, made: map[string]bool{}, logins: map[string]string{}}
 }
 
 var credential = regexp.MustCompile(`Credential=([^/]+)/`)
@@ -92,7 +100,10 @@ func (g *registry) make(name string) {
 	g.made[name] = true
 }
 
-var inRepository = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs)/`)
+var inRepository = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs|tags|referrers)/`)
+
+// imagesOf is the beginning of the names of repositories for the images of installs.
+const imagesOf = "fairlead/ins_"
 
 // ServeHTTP serves the pushes and pulls of clients.
 func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -120,14 +131,22 @@ func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if m := inRepository.FindStringSubmatch(r.URL.Path); m != nil {
 		g.mu.Lock()
-		made := g.made[m[1]]
+		made, images := g.made[m[1]], strings.HasPrefix(m[1], imagesOf)
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			g.pushed++
 		}
 		g.mu.Unlock()
 		if !made {
-			g.t.Errorf("%s %s: the repository does not exist", r.Method, r.URL.Path)
+			if !images { // a plan asks for images before the first apply makes their repository
+				g.t.Errorf("%s %s: the repository does not exist", r.Method, r.URL.Path)
+			}
+			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]any{"code": "NAME_UNKNOWN", "message": "the repository does not exist"}}})
+			return
+		}
+		if images {
+			g.images.ServeHTTP(w, r)
 			return
 		}
 	}
@@ -139,6 +158,13 @@ func (g *registry) pushes() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.pushed
+}
+
+// hasImage reports whether the repository of an install's images has the digest.
+func (g *registry) hasImage(repository, digest string) bool {
+	answer := httptest.NewRecorder()
+	g.images.ServeHTTP(answer, httptest.NewRequest(http.MethodHead, "/v2/"+repository+"/manifests/"+digest, nil))
+	return answer.Code == http.StatusOK
 }
 
 // has reports whether the repository has an image by a tag or digest.

@@ -39,13 +39,21 @@ func (g *Guard) ask(service, region, kind, target, body string) (answer []byte, 
 	}
 	defer func() { _ = res.Body.Close() }() // the body was read to its end
 	answer, err = io.ReadAll(res.Body)
-	if err != nil || res.StatusCode == http.StatusNotFound {
+	if err != nil || res.StatusCode == http.StatusNotFound || notFound(answer) {
 		return nil, false, err
 	}
 	if res.StatusCode != http.StatusOK {
 		return nil, false, fmt.Errorf("look up a resource of %s: %s: %s", service, res.Status, answer)
 	}
 	return answer, true, nil
+}
+
+// notFound reports whether the answer of a service that speaks JSON is the error that a resource does not exist.
+func notFound(answer []byte) bool {
+	var refused struct {
+		Type string `json:"__type"`
+	}
+	return json.Unmarshal(answer, &refused) == nil && strings.HasSuffix(refused.Type, "NotFoundException")
 }
 
 const form = "application/x-www-form-urlencoded"
@@ -79,6 +87,20 @@ func (g *Guard) Tags(arn string) (map[string]string, error) {
 	case "iam":
 		role, err := g.roleOf(id)
 		return role.tags, err
+	case "ecr":
+		body, err := json.Marshal(map[string]any{"resourceArn": arn})
+		if err != nil {
+			return nil, err
+		}
+		text, found, err := g.ask("ecr", g.Region, "application/x-amz-json-1.1", "AmazonEC2ContainerRegistry_V20150921.ListTagsForResource", string(body))
+		if err != nil || !found {
+			return out, err
+		}
+		var answer struct{ Tags []struct{ Key, Value string } }
+		if err := json.Unmarshal(text, &answer); err != nil {
+			return nil, err
+		}
+		out = pairs(answer.Tags)
 	default:
 		body, err := json.Marshal(map[string]any{"ResourceARNList": []string{arn}})
 		if err != nil {

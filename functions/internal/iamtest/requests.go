@@ -246,7 +246,7 @@ func (g *Guard) RegistryCalls(r *http.Request) ([]Call, error) {
 		return nil, nil
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/v2/")
-	i := max(strings.LastIndex(path, "/blobs/"), strings.LastIndex(path, "/manifests/"), strings.LastIndex(path, "/tags/"))
+	i := max(strings.LastIndex(path, "/blobs/"), strings.LastIndex(path, "/manifests/"), strings.LastIndex(path, "/tags/"), strings.LastIndex(path, "/referrers/"))
 	if i < 0 {
 		return nil, unknown("%s %s", r.Method, r.URL.Path)
 	}
@@ -256,13 +256,14 @@ func (g *Guard) RegistryCalls(r *http.Request) ([]Call, error) {
 	}
 	action, ok := map[string]string{
 		"GET manifests": "BatchGetImage", "HEAD manifests": "BatchGetImage", "PUT manifests": "PutImage", "DELETE manifests": "BatchDeleteImage",
-		"GET blobs": "GetDownloadUrlForLayer", "HEAD blobs": "BatchCheckLayerAvailability", "GET tags": "ListImages",
+		"GET referrers": "BatchGetImage", // as ECR's ListImageReferrers
+		"GET blobs":     "GetDownloadUrlForLayer", "HEAD blobs": "BatchCheckLayerAvailability", "GET tags": "ListImages",
 		"POST uploads": "InitiateLayerUpload", "PATCH uploads": "UploadLayerPart", "PUT uploads": "CompleteLayerUpload", "GET uploads": "UploadLayerPart",
 	}[r.Method+" "+kind]
 	if !ok {
 		return nil, unknown("%s %s", r.Method, r.URL.Path)
 	}
-	return []Call{{Action: "ecr:" + action, Resource: g.arn("ecr", "repository/"+path[:i])}}, nil
+	return []Call{{Action: "ecr:" + action, Resource: g.arn("ecr", "repository/"+path[:i]), Existing: true}}, nil
 }
 
 func (g *Guard) ecs(operation string, _ *http.Request, body []byte) ([]Call, error) {

@@ -126,6 +126,9 @@ bench-aws: build bin/tofu-tool ## Measure the start times and sizes of the funct
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_SQS=1 \
 		$(if $(SMOKE),,FAIRLEAD_BENCH_PROVIDERS=$(CURDIR)/bench/aws-providers.json FAIRLEAD_BENCH_TIMES=$(CURDIR)/bench/aws-times.json) \
 		$(GO) test ./functions/internal/awstest -run '^$$' -bench '(Times|Providers)$$$(if $(SMOKE),/few)' -benchtime $(if $(SMOKE),1x,9x) -timeout 60m
+	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_SQS=1 \
+		$(if $(SMOKE),,FAIRLEAD_BENCH_UNCHANGED=$(CURDIR)/bench/aws-unchanged.json) \
+		$(GO) test ./functions/internal/awstest -run '^$$' -bench 'Unchanged$$' -benchtime $(if $(SMOKE),1x,9x) -timeout 20m
 # A start of a task takes 30 s here, and eight jobs in turn wait for theirs: five minutes each
 # time. With -short it takes a second.
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_SQS=1 \

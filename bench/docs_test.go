@@ -304,6 +304,7 @@ func stackTimes(sizes map[string]int64) []stackTime {
 		{"chain_cold", "as above", fmt.Sprintf("the same without warm steps: the deployment waits for %s", starts("chain_cold")), 0, "as above", 0, false},
 		{"line_to_reader", "a tool prints a line", "a reader of the API sees it, without a follower", 3, "delivery of a subscription; assumed, AWS says near real time", 0, false},
 		{"line_to_follower", "a tool prints a line", "a follower of the log sees it", 3, "as above", 1, true},
+		{"unchanged30", "a person deploys 30 components of which none has changed", "the deployment has ended, without a job", 0.3, "API Gateway and warm functions for two requests; assumed", 2, true},
 		{"cancel_to_interrupt", "a person cancels a job", "the process that its tool runs has ended", 1, "until a read of DynamoDB sees the marker; assumed, AWS says a short time", 3, false},
 	}
 	for _, of := range []struct{ prefix, provider string }{{"full_", "`hashicorp/aws` in full size"}, {"", "a `hashicorp/aws` with few services"}} {
@@ -323,7 +324,7 @@ func stackTimes(sizes map[string]int64) []stackTime {
 func recordedTimes(t *testing.T) (times map[string]spread, sizes map[string]int64) {
 	t.Helper()
 	times, sizes = map[string]spread{}, map[string]int64{}
-	for _, file := range []string{"aws-times.json", "aws-providers.json", "aws-chain.json"} {
+	for _, file := range []string{"aws-times.json", "aws-providers.json", "aws-chain.json", "aws-unchanged.json"} {
 		for name, raw := range load[map[string]json.RawMessage](t, file) {
 			var s spread
 			var size int64

@@ -72,6 +72,9 @@ func deployUnchanged(ctx context.Context, p *plane, install string) (time.Durati
 	if err != nil {
 		return 0, err
 	}
+	if d.State != "succeeded" || len(d.Components) != graphScripts {
+		return 0, fmt.Errorf("deployment %s is %s with %d components, want succeeded with %d: %s", d.ID, d.State, len(d.Components), graphScripts, d.Message)
+	}
 	for _, c := range d.Components {
 		if c.State != "unchanged" || c.PlanJob != "" || c.Job != "" {
 			return 0, fmt.Errorf("component %s of deployment %s is %s with the jobs %q and %q, want unchanged without a job", c.Name, d.ID, c.State, c.PlanJob, c.Job)

@@ -120,7 +120,12 @@ func (d deployed) took() time.Duration { return d.ended.Sub(d.began) }
 
 // deployRun deploys the app "hello" to a new install through the CLI.
 func deployRun(ctx context.Context, p *plane, install, runner string) (deployed, error) {
-	_, err := p.CreateInstall(ctx, wire.CreateInstallRequest{Name: install, App: "hello", Runner: runner})
+	return deployApp(ctx, p, "hello", install, runner)
+}
+
+// deployApp deploys an app to a new install through the CLI.
+func deployApp(ctx context.Context, p *plane, app, install, runner string) (deployed, error) {
+	_, err := p.CreateInstall(ctx, wire.CreateInstallRequest{Name: install, App: app, Runner: runner})
 	if err != nil {
 		return deployed{}, err
 	}

@@ -34,7 +34,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err := p.publish(ctx, b.path("examples/hello")); err != nil {
 		return err
 	}
-	clusters, err := p.startProgram(ctx, b.path("bin/fairlead-runner-clusters"), "clusters", 0, b.tool)
+	clusters, err := p.startWith(ctx, "clusters", agentOptions{program: b.path("bin/fairlead-runner-clusters"), tool: b.tool})
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,8 @@ func sections() []section {
 		{"deploy", append([]string{"deploy_ms", "deploy_bare_ms", "deploy_ratio", "deploy_tool_ms", "deploy_added_ms"}, deployParts()...), measureDeploy},
 		{"queue", []string{"queue20_s", "queue20_bare_s", "queue20_ratio"}, measureQueue},
 		{"graph", []string{"graph30_ratio", "unchanged30_ms"}, measureGraph},
+		{"cluster", []string{"helm_ms", "helm_bare_ms", "helm_alone_ms", "helm_limit_ratio", "manifest_ms", "manifest_bare_ms", "manifest_alone_ms", "manifest_limit_ratio", "kubernetes_approvals"}, measureCluster},
+		{"image", []string{"image_s", "image_bare_s", "image_ratio", "image_rss_mib"}, measureImage},
 		{"log", []string{"log_ms_p50", "log_ms_p95"}, measureLog},
 		{"compete", []string{"compete_claim_ms_p50", "compete_claim_ms_p95", "compete_jobs_per_s", "compete_repeated_jobs"}, measureCompetition},
 		{"crowd", []string{"crowd_server_rss_mib", "crowd_server_cpu_percent", "crowd_agents_cpu_percent"}, measureCrowd},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,15 +102,24 @@ func (p *plane) connect(url string) error {
 	return err
 }
 
+// agentOptions are the options of an agent. The zero value is valid.
+type agentOptions struct {
+	program     string   // "": bin/fairlead-runner
+	concurrency int      // 0: the agent's default
+	tool        string   // path of OpenTofu or Terraform
+	readable    []string // further paths that a confined tool may read and run
+	env         []string // further variables, as NAME=VALUE
+}
+
 // startAgent starts an agent of the runner and waits until it is online. It creates the
 // runner if it does not exist. With concurrency 0 the agent uses its default. The
 // parameter readable has additional paths that a confined tool may read and run.
 func (p *plane) startAgent(ctx context.Context, runner string, concurrency int, tool string, readable ...string) (*process, error) {
-	return p.startProgram(ctx, p.b.path("bin/fairlead-runner"), runner, concurrency, tool, readable...)
+	return p.startWith(ctx, runner, agentOptions{concurrency: concurrency, tool: tool, readable: readable})
 }
 
-// startProgram is like startAgent, but starts the agent from another build of the runner.
-func (p *plane) startProgram(ctx context.Context, program, runner string, concurrency int, tool string, readable ...string) (*process, error) {
+// startWith is startAgent with further options.
+func (p *plane) startWith(ctx context.Context, runner string, o agentOptions) (*process, error) {
 	if _, err := p.GetRunner(ctx, runner); client.HasCode(err, "runner-not-found") {
 		_, err = p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: runner})
 		if err != nil {
@@ -128,10 +138,11 @@ func (p *plane) startProgram(ctx context.Context, program, runner string, concur
 	}
 	args := []string{"agent", "--url", p.URL(), "--data", filepath.Join(p.dir, "runner-"+runner),
 		"--enrolment-token-file", token, "--log-level", "warn"}
-	if concurrency > 0 {
-		args = append(args, "--config", fmt.Sprintf("{runner_configuration: {type: local, concurrency: %d}}", concurrency))
+	if o.concurrency > 0 {
+		args = append(args, "--config", fmt.Sprintf("{runner_configuration: {type: local, concurrency: %d}}", o.concurrency))
 	}
-	a, err := start(program, []string{"FAIRLEAD_TOFU=" + tool, "FAIRLEAD_READABLE=" + strings.Join(readable, ",")}, args...)
+	env := append([]string{"FAIRLEAD_TOFU=" + o.tool, "FAIRLEAD_READABLE=" + strings.Join(o.readable, ",")}, o.env...)
+	a, err := start(cmp.Or(o.program, p.b.path("bin/fairlead-runner")), env, args...)
 	if err != nil {
 		return nil, err
 	}

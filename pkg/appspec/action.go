@@ -148,7 +148,7 @@ func checkAction(report reporter, where string, act Action, inputs map[string]In
 		}
 	}
 	needs := checkVars(report, where, act.Part(), scopeNames{inputs, params, components, true})
-	if act.Role != "" && !slices.Contains(component.ActionRoles(), component.Role(act.Role)) {
+	if act.Role != "" && !slices.Contains(component.DeclaredRoles(), component.Role(act.Role)) {
 		report(where+".role", "unknown-role", fmt.Sprintf("%s is not a role of an action", yamlnode.Quote(act.Role)), yamlnode.DidYouMean(act.Role, "roles", roleNames()))
 	}
 	if d := time.Duration(act.Timeout); d < 0 || d > maxActionRun || d%time.Second != 0 {
@@ -159,7 +159,7 @@ func checkAction(report reporter, where string, act Action, inputs map[string]In
 }
 
 func roleNames() (names []string) {
-	for _, r := range component.ActionRoles() {
+	for _, r := range component.DeclaredRoles() {
 		names = append(names, string(r))
 	}
 	return names

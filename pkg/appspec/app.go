@@ -108,6 +108,8 @@ type Component struct {
 	Enabled string `json:"enabled,omitempty" check:"enabled" alias:"when if condition count toggle" doc:"The input that switches the component on and off: a reference to an input of type bool, such as ${inputs.monitoring}. If it is false, a deployment destroys the component if it exists."`
 	// Job is the size of the component's jobs. The zero Job is the size that the runner is configured for.
 	Job Job `json:"job,omitzero" alias:"size resources" doc:"The size of the component's jobs. If absent: the size that the runner is configured for."`
+	// Role is the role of the component's applies; "": that of the type's applies.
+	Role string `json:"role,omitempty" check:"actionrole" alias:"permissions" doc:"The role of the customer's stack that an apply uses: read-only, deploy or provision. If absent: that of the type, which is provision for terraform and deploy for the others."`
 	// Secrets holds the names of secrets that the customer gives to the component's jobs on its own runner. The names are
 	// sorted, without repetition.
 	Secrets []string `json:"secrets,omitempty" check:"secrets" doc:"Secrets that the customer gives to its runner, not to the control plane: var.NAME for a variable of the component, or the name of an environment variable. A job without one of them does not start."`

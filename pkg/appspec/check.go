@@ -178,6 +178,9 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		checkSource(report, where, c.Source)
 	}
 	checkJob(report, where, c.Job)
+	if c.Role != "" && !slices.Contains(component.DeclaredRoles(), component.Role(c.Role)) {
+		report(where+".role", "unknown-role", fmt.Sprintf("%s is not a role of applies", yamlnode.Quote(c.Role)), yamlnode.DidYouMean(c.Role, "roles", roleNames()))
+	}
 	needs := map[string]string{}
 	for _, need := range c.DependsOn {
 		place := where + ".depends_on|" + need

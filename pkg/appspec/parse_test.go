@@ -327,6 +327,9 @@ func badApps() map[string]badApp {
 				"  e: {generate: 32, sensitive: true, from: customer}\n  f: {generate: yes, sensitive: true}\n  g: {generate: 32, sensitive: true, default: x}\ncomponents:" + component),
 			[]string{"4:17 invalid-generate: sensitive: true", "5:17 invalid-generate: 16 to 128", "6:17 invalid-generate: sensitive text", "7:17 invalid-generate: required", "8:17 invalid-generate: customer", "9:17 wrong-type", "10:17 invalid-generate: default"},
 		},
+		"a role that no apply has": {
+			wrap("components:\n  web: {type: script, source: ./web, role: deprovision}\n"), []string{"4:44 unknown-role: provision"},
+		},
 		"a kind of sandbox that does not exist": {
 			wrap("sandbox: {kind: eks, created_by: web}\ncomponents:" + component), []string{"3:17 unknown-sandbox-kind: aws-eks"},
 		},

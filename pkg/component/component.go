@@ -287,18 +287,18 @@ func ActionTypes() (names []string) {
 	return names
 }
 
-// ActionRoles returns the roles that an action can declare for its runs. None of them may delete
-// infrastructure.
-func ActionRoles() []Role { return []Role{ReadOnly, Deploy, Provision} }
+// DeclaredRoles returns the roles that an action can declare for its runs, and a component for its applies. None of them may
+// delete infrastructure.
+func DeclaredRoles() []Role { return []Role{ReadOnly, Deploy, Provision} }
 
 // RoleOf returns the role of a job: that of its operation, or the declared role if the operation
-// is a run and the role is one of ActionRoles. ok is false if the type does not have the
+// is a run or an apply and the role is one of DeclaredRoles. ok is false if the type does not have the
 // operation, or if the declared role is another.
 func (t Type) RoleOf(o job.Operation, declared string) (r Role, ok bool) {
-	if r, ok = t.Role(o); !ok || declared == "" || o != job.OpRun {
+	if r, ok = t.Role(o); !ok || declared == "" || o != job.OpRun && o != job.OpApply {
 		return r, ok
 	}
-	return Role(declared), slices.Contains(ActionRoles(), Role(declared))
+	return Role(declared), slices.Contains(DeclaredRoles(), Role(declared))
 }
 
 // Role returns the role of the operation; ok is false if the type does not have the

@@ -74,8 +74,11 @@ func (d Deployment) Ahead(limit int) []Next {
 
 // role returns the role that the node declares for its next job; "" for that of the operation.
 func (n *Node) role(apply bool) string {
-	if !apply || n.Run == nil {
+	switch {
+	case !apply || n.Destroy:
 		return ""
+	case n.Run != nil:
+		return n.Run.Role
 	}
-	return n.Run.Role
+	return n.Role
 }

@@ -129,6 +129,7 @@ type Node struct {
 	Type      string           `json:"type,omitempty"`    // a type of package component
 	Destroy   bool             `json:"destroy,omitempty"` // destroy it instead of applying it
 	Size      job.Size         `json:"size,omitzero"`     // of the node's jobs
+	Role      string           `json:"role,omitempty"`    // of its applies, see component.Type.RoleOf; of a run, Run has it
 	Needs     []string         `json:"needs,omitempty"`   // components that must be done first
 	State     NodeState        `json:"state"`
 	PlanJob   fairlead.JobID   `json:"plan_job,omitempty"`

@@ -182,7 +182,10 @@ func TestAheadKnowsTheRoleOfARun(t *testing.T) {
 		"a run has the role of its operation":     {job.OpRun, "", component.Deploy, true},
 		"a run has the role that it declares":     {job.OpRun, "read-only", component.ReadOnly, true},
 		"a run cannot delete infrastructure":      {job.OpRun, "deprovision", component.Deprovision, false},
-		"an apply has no declared role":           {job.OpApply, "provision", component.Deploy, true},
+		"an apply has the role that it declares":  {job.OpApply, "provision", component.Provision, true},
+		"an apply cannot delete infrastructure":   {job.OpApply, "deprovision", component.Deprovision, false},
+		"a destroy has the role of its operation": {job.OpDestroy, "provision", component.Deprovision, true},
+		"a plan reads, whatever it plans":         {job.OpPlan, "provision", component.ReadOnly, true},
 		"a plan of a run reads, whatever it runs": {job.OpPlanRun, "provision", component.ReadOnly, true},
 	} {
 		if role, ok := script.RoleOf(c.op, c.declared); role != c.role || ok != c.ok {

@@ -116,7 +116,7 @@ type Job struct {
 	Component  string                `json:"component,omitempty"` // or an app's action, as in a deployment's node
 	Operation  Operation             `json:"operation"`
 	Plugin     string                `json:"plugin"`
-	Role       string                `json:"role,omitempty"` // role of package component that a run of an action declares; empty: that of the operation
+	Role       string                `json:"role,omitempty"` // role of package component that an action declares for its runs, or a component for its applies; empty: that of the operation
 
 	Terms Terms `json:"terms,omitzero"` // fixed when the job is created
 	Size  Size  `json:"size,omitzero"`  // fixed when the job is created; zero: the size that the runner is configured for

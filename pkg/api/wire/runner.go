@@ -251,7 +251,7 @@ type Claim struct {
 	Install   string `json:"install,omitempty"`
 	InstallID string `json:"install_id,omitempty" doc:"Together with component it names the step's working folder"`
 	Component string `json:"component,omitempty" doc:"The component, or actions.NAME for an action"`
-	Role      string `json:"role,omitempty" enum:"read-only,deploy,provision" doc:"The role of the customer's stack that a run of an action asks for; absent: that of the operation"`
+	Role      string `json:"role,omitempty" enum:"read-only,deploy,provision" doc:"The role of the customer's stack that a run of an action or an apply of a component asks for; absent: that of the operation"`
 	PlanJob   string `json:"plan_job,omitempty" doc:"The job whose saved plan this job applies"`
 
 	Configuration string    `json:"configuration,omitempty" doc:"Revision of the runner's configuration; an agent with another one sends a heartbeat before it starts the job"`

@@ -257,7 +257,7 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 			if was, there := left[name]; there && was.TypeOf().Name != k.Type {
 				return typeChanged(inst, was, k.Type, v.ID)
 			}
-			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Needs: without(k.DependsOn, off), State: deployment.Pending})
+			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Role: k.Role, Needs: without(k.DependsOn, off), State: deployment.Pending})
 			names = append(names, name)
 			delete(left, name)
 		}

@@ -236,6 +236,9 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	t, _ := component.Of(n.Type)
 	j.Component, j.Plugin, j.Size = cmd.Component, t.Name, n.Size
+	if cmd.Operation == job.OpApply {
+		j.Role = n.Role
+	}
 	if n.Run != nil {
 		if err := ofRun(tx, &j, n.Run); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/changeset"
@@ -369,7 +370,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),
 				PlanOnly: in.Body.PlanOnly, AutoApprove: in.Body.AutoApprove, Ask: deployment.Ask(in.Body.Ask), Version: fairlead.VersionID(in.Body.Version),
-				Refresh: in.Body.Refresh, Targets: in.Body.Targets, NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
+				PlansExpire: time.Duration(in.Body.PlansExpire) * time.Second, Refresh: in.Body.Refresh, Targets: in.Body.Targets, NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
 			if err != nil {
 				return nil, err
 			}
@@ -409,7 +410,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Body wire.ApproveRequest
 	}
 	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that await approval",
-		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeNotAwaitingApproval, fairlead.CodePlanChanged, fairlead.CodeDeploymentState})},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeNotAwaitingApproval, fairlead.CodePlanChanged, fairlead.CodePlanExpired, fairlead.CodeDeploymentState})},
 		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
 			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans)
 			return answer(renderDeployment(r), err)

@@ -216,7 +216,7 @@ func renderChanges(c *deployment.Changes) *wire.Changes {
 
 func renderDeployment(d control.Deployment) wire.Deployment {
 	out := wire.Deployment{ID: string(d.ID), Revision: d.Revision, Install: d.InstallName, App: d.App, Version: string(d.Version), Names: d.Names,
-		Kind: string(d.Kind), Action: d.Action, Trigger: string(d.Trigger), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), Refresh: d.Refresh, Targets: d.Targets, RetryOf: string(d.RetryOf),
+		Kind: string(d.Kind), Action: d.Action, Trigger: string(d.Trigger), State: string(d.State), PlanOnly: d.PlanOnly, AutoApprove: d.AutoApprove, Ask: string(d.Asks()), PlansExpire: int64(cmp.Or(d.PlansExpire, deployment.PlansExpire).Seconds()), Refresh: d.Refresh, Targets: d.Targets, RetryOf: string(d.RetryOf),
 		Components: []wire.DeploymentComponent{}, CreatedAt: d.Created.UTC(), CreatedBy: renderActor(d.By), CanceledBy: renderActor(d.StopBy), FinishedAt: moment(d.Finished)}
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
@@ -226,7 +226,7 @@ func renderDeployment(d control.Deployment) wire.Deployment {
 		}
 		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, Action: run.Action, Trigger: string(run.Trigger), State: string(n.State),
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
-			Plan: n.Digest, Changes: renderChanges(n.Changes), Reason: string(n.Reason), Message: n.Message, ApprovedBy: renderActor(n.Approved)})
+			Plan: n.Digest, PlanExpiresAt: moment(d.PlanExpires(n)), Changes: renderChanges(n.Changes), Reason: string(n.Reason), Message: n.Message, ApprovedBy: renderActor(n.Approved)})
 	}
 	advise(&out, diagnosis.OfDeployment(diagnosis.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
 	return out

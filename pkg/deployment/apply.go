@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 )
 
-// Event changes a deployment. It is one of Begin, JobStarted, JobEnded, UpToDate, Unplannable, Approve and Cancel.
+// Event changes a deployment. It is one of Begin, JobStarted, JobEnded, UpToDate, Unplannable, Approve, Expire and Cancel.
 type Event interface{ event() }
 
 // Begin reports that the install has no other active deployment.
@@ -60,6 +60,10 @@ type Approve struct {
 	By         fairlead.Actor
 }
 
+// Expire reports that Deployment.Due has passed. It ends the components whose plans are too old to be applied. Each other
+// event does so too.
+type Expire struct{}
+
 // Cancel cancels the queued and running jobs, and starts no more jobs.
 type Cancel struct {
 	Reason fairlead.Reason
@@ -72,6 +76,7 @@ func (JobEnded) event()    {}
 func (UpToDate) event()    {}
 func (Unplannable) event() {}
 func (Approve) event()     {}
+func (Expire) event()      {}
 func (Cancel) event()      {}
 
 // Apply returns the deployment after the event, and the commands for the caller. It does not change d. The error is a
@@ -90,20 +95,21 @@ func Apply(d Deployment, e Event, at time.Time) (Deployment, []Command, error) {
 	case JobStarted:
 		err = jobStarted(&d, e)
 	case JobEnded:
-		cmds, err = jobEnded(&d, e)
+		cmds, err = jobEnded(&d, e, at)
 	case UpToDate:
 		err = upToDate(&d, e)
 	case Unplannable:
 		err = unplannable(&d, e)
 	case Approve:
-		err = approve(&d, e)
+		err = approve(&d, e, at)
+	case Expire: // advance ends the nodes
 	case Cancel:
 		cmds, err = cancel(&d, e)
 	}
 	if err != nil {
 		return d, nil, err
 	}
-	cmds = append(cmds, advance(&d)...)
+	cmds = append(cmds, advance(&d, at)...)
 	derive(&d, at)
 	return d, cmds, nil
 }
@@ -147,7 +153,7 @@ func (n *Node) past(id fairlead.JobID) {
 	}
 }
 
-func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
+func jobEnded(d *Deployment, e JobEnded, at time.Time) ([]Command, error) {
 	if e.Job == "" || !e.State.Final() {
 		return nil, fmt.Errorf("deployment %s: job %q has not ended, it is %q", d.ID, e.Job, e.State)
 	}
@@ -155,7 +161,7 @@ func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 		n := &d.Nodes[i]
 		switch {
 		case e.Job == n.PlanJob && (n.State == Planning || n.State == Reconciling):
-			return planEnded(d, n, e), nil
+			return planEnded(d, n, e, at), nil
 		case e.Job == n.ApplyJob && n.State == Applying:
 			return applyEnded(d, n, e), nil
 		}
@@ -167,11 +173,11 @@ func jobEnded(d *Deployment, e JobEnded) ([]Command, error) {
 // plan job.
 func (n *Node) plan(s NodeState) Command {
 	n.past(n.PlanJob)
-	n.State, n.PlanJob, n.Digest, n.Changes, n.Approved = s, "", "", nil, fairlead.Actor{}
+	n.State, n.PlanJob, n.Digest, n.PlannedAt, n.Changes, n.Approved = s, "", "", time.Time{}, nil, fairlead.Actor{}
 	return Command{Component: n.Component, Operation: n.operation(false)}
 }
 
-func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
+func planEnded(d *Deployment, n *Node, e JobEnded, at time.Time) []Command {
 	reconciled := n.State == Reconciling
 	if e.State != job.Succeeded {
 		n.State = ended(e.State)
@@ -182,7 +188,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded) []Command {
 		n.Reason, n.Message = e.Reason, e.Message
 		return nil
 	}
-	n.Changes, n.Digest = e.Changes, e.Digest
+	n.Changes, n.Digest, n.PlannedAt = e.Changes, e.Digest, at
 	n.Reason, n.Message = "", ""
 	noOp := e.NoOp && n.Run == nil && !(n.blind() && (reconciled || n.Lost)) // a blind plan does not show what the lost apply left
 	switch {
@@ -233,11 +239,12 @@ func (n *Node) afterLoss() string {
 }
 
 // start moves the node to Applying. The returned command starts the apply or destroy job of the saved plan.
-func (n *Node) start() Command {
+func (d Deployment) start(n *Node) Command {
+	before := d.PlanExpires(n)
 	n.past(n.ApplyJob)
 	n.State, n.ApplyJob = Applying, ""
 	n.Message = ""
-	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest}
+	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest, Before: before}
 }
 
 // maxReplans is how often a component is planned again because its apply ran at another place than its plan. Without
@@ -315,11 +322,14 @@ func unplannable(d *Deployment, e Unplannable) error {
 }
 
 // approve marks nodes as approved; advance starts their jobs.
-func approve(d *Deployment, e Approve) error {
+func approve(d *Deployment, e Approve, at time.Time) error {
+	names := append(slices.Clone(e.Components), slices.Sorted(maps.Keys(e.Plans))...)
+	if err := refuseExpired(d, names, at); err != nil {
+		return err
+	}
 	if d.State.Final() || d.State == Canceling {
 		return refuse(*d, "be approved")
 	}
-	names := append(slices.Clone(e.Components), slices.Sorted(maps.Keys(e.Plans))...)
 	for _, name := range names {
 		n := d.Node(name)
 		if n == nil {
@@ -337,7 +347,7 @@ func approve(d *Deployment, e Approve) error {
 	approved := false
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
-		if n.State == Awaiting && (len(names) == 0 || slices.Contains(names, n.Component)) {
+		if n.State == Awaiting && (len(names) == 0 && !d.expired(n, at) || slices.Contains(names, n.Component)) {
 			n.State, n.Message, n.Approved = Approved, "", e.By
 			approved = true
 		}
@@ -373,11 +383,11 @@ func cancel(d *Deployment, e Cancel) ([]Command, error) {
 	return cmds, nil
 }
 
-// advance starts jobs of approved nodes first, and after them jobs of pending nodes whose needs are done. It stops
+// advance ends nodes whose plans expired. It starts jobs of approved nodes first, and after them jobs of pending nodes whose needs are done. It stops
 // when Parallelism nodes are active. It skips every pending node that needs a component which did not succeed, and
 // every approved node whose action before it did not succeed. Such an end can allow or end other nodes, so advance
 // repeats its passes until one of them changes nothing.
-func advance(d *Deployment) []Command {
+func advance(d *Deployment, at time.Time) []Command {
 	if d.State == Queued || d.Stop != "" {
 		return nil
 	}
@@ -387,6 +397,7 @@ func advance(d *Deployment) []Command {
 			free--
 		}
 	}
+	expire(d, at)
 	var cmds []Command
 	start := func(c Command) {
 		free--
@@ -404,7 +415,7 @@ func advance(d *Deployment) []Command {
 				n.skip(broken)
 				moved = true
 			case !waits && free > 0:
-				start(n.start())
+				start(d.start(n))
 				moved = true
 			}
 		}

@@ -66,7 +66,7 @@ const (
 	Waiting   State = "awaiting-approval" // no job is queued or runs; a person must approve a plan
 	Canceling State = "canceling"         // canceled, but a job has not ended yet
 	Succeeded State = "succeeded"         // final: every component is applied or unchanged; plan-only: no plan failed
-	Failed    State = "failed"            // final: a component failed, was skipped or was lost, or its job alone was canceled
+	Failed    State = "failed"            // final: a component failed, was skipped or was lost, its job alone was canceled, or its plan expired
 	Canceled  State = "canceled"          // final: canceled, and all jobs have ended
 )
 
@@ -93,7 +93,7 @@ const (
 	Unchanged   NodeState = "unchanged"         // final: there was nothing to change, or no operation around which the action runs
 	Planned     NodeState = "planned"           // final: planned in a plan-only deployment
 	NodeFailed  NodeState = "failed"            // final: its plan or apply failed
-	NodeStopped NodeState = "canceled"          // final: its job or the deployment was canceled
+	NodeStopped NodeState = "canceled"          // final: its job or the deployment was canceled, or its plan expired
 	Skipped     NodeState = "skipped"           // final: a component that it needs or an action before it did not succeed, or its variables are not known yet
 	NodeLost    NodeState = "lost"              // final: its apply or run was interrupted, and no plan has shown what is missing
 )
@@ -134,8 +134,9 @@ type Node struct {
 	State     NodeState        `json:"state"`
 	PlanJob   fairlead.JobID   `json:"plan_job,omitempty"`
 	ApplyJob  fairlead.JobID   `json:"apply_job,omitempty"`
-	Past      []fairlead.JobID `json:"past,omitempty"`   // jobs that a newer job of the same kind replaced, oldest first
-	Digest    string           `json:"digest,omitempty"` // the digest of the saved plan
+	Past      []fairlead.JobID `json:"past,omitempty"`      // jobs that a newer job of the same kind replaced, oldest first
+	Digest    string           `json:"digest,omitempty"`    // the digest of the saved plan
+	PlannedAt time.Time        `json:"planned_at,omitzero"` // when the saved plan was recorded
 	Changes   *Changes         `json:"changes,omitempty"`
 	Replans   int              `json:"replans,omitempty"`  // how often the node was planned again because its apply ran at another place than its plan
 	Lost      bool             `json:"lost,omitempty"`     // an apply was lost, in this deployment or an earlier one, and no later apply or plan has completed it
@@ -201,6 +202,7 @@ type Deployment struct {
 	PlanOnly    bool                  `json:"plan_only,omitempty"`
 	AutoApprove bool                  `json:"auto_approve,omitempty"` // only a plan that follows a lost apply waits for approval
 	Ask         Ask                   `json:"ask,omitempty"`          // "": derived from AutoApprove
+	PlansExpire time.Duration         `json:"plans_expire,omitempty"` // the age at which a plan may no longer be applied; 0: the constant PlansExpire
 	Refresh     bool                  `json:"refresh,omitempty"`      // plan also components whose inputs have not changed
 	Action      string                `json:"action,omitempty"`       // of Kind Action: the name of the action
 	Trigger     Trigger               `json:"trigger,omitempty"`      // of Kind Action
@@ -310,4 +312,5 @@ type Command struct {
 	Operation job.Operation
 	PlanJob   fairlead.JobID // for an apply, destroy or run: the job whose saved plan is executed
 	Digest    string         // the digest of that saved plan
+	Before    time.Time      // when that plan expires: a job that no runner has claimed until then must not start; zero: no such time
 }

@@ -161,7 +161,8 @@ func statesPage() ([]byte, error) {
 		"StartTimeout": span(job.StartTimeout), "LeaseTTL": span(job.LeaseTTL), "Renew": span((job.Terms{}).RenewEvery()), "Attempts": job.MaxAttempts,
 		"Pauses": []string{span(job.Backoff(1)), span(job.Backoff(2))}, "Plan": span(job.OpPlan.Timeout()), "Apply": span(job.OpApply.Timeout()),
 		"Build": span(job.OpBuild.Timeout()), "Check": span(job.OpCheck.Timeout()), "Grace": span(job.Grace), "StopTTL": span((job.Terms{}).StopTTL()),
-		"QueueTimeout": span(job.QueueTimeout), "NoOutput": span(job.NoOutput)})
+		"QueueTimeout": span(job.QueueTimeout), "NoOutput": span(job.NoOutput),
+		"PlansExpire": span(deployment.PlansExpire), "MinPlansExpire": span(deployment.MinPlansExpire), "MaxPlansExpire": span(deployment.MaxPlansExpire)})
 	return b.Bytes(), err
 }
 
@@ -200,6 +201,8 @@ func crash(s string) (string, error) {
 // span renders a whole number of seconds in the largest unit that fits.
 func span(d time.Duration) string {
 	switch {
+	case d >= 48*time.Hour && d%(24*time.Hour) == 0:
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
 	case d%time.Hour == 0:
 		return fmt.Sprintf("%d h", d/time.Hour)
 	case d%time.Minute == 0:

@@ -58,7 +58,7 @@ func (w *walk) visit(d deployment.Deployment) error {
 	}
 	w.seen[string(key)] = true
 	for _, e := range possible(d) {
-		if _, _, err := deployment.Apply(d, e, time.Time{}); fairlead.KindOf(err) == fairlead.KindConflict {
+		if _, _, err := deployment.Apply(d, e, when(e)); fairlead.KindOf(err) == fairlead.KindConflict {
 			continue
 		}
 		if err := w.apply(d, e, nil); err != nil {
@@ -71,7 +71,7 @@ func (w *walk) visit(d deployment.Deployment) error {
 // apply visits the results of the event and of the commands in the parameter left. For each command it visits the
 // result of a created job, the results of Unplannable with and without Skip, and that of UpToDate.
 func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deployment.Command) error {
-	after, cmds, err := deployment.Apply(d, e, time.Time{})
+	after, cmds, err := deployment.Apply(d, e, when(e))
 	if err != nil {
 		return fmt.Errorf("%T: %w", e, err)
 	}
@@ -97,11 +97,21 @@ func (w *walk) apply(d deployment.Deployment, e deployment.Event, left []deploym
 	return nil
 }
 
+// when returns the time of an event. No time passes in the walk, except that plans expire.
+func when(e deployment.Event) time.Time {
+	if _, ok := e.(deployment.Expire); ok {
+		return t0.Add(deployment.PlansExpire)
+	}
+	return t0
+}
+
 // possible returns the events that can occur next.
 func possible(d deployment.Deployment) []deployment.Event {
 	all := []deployment.Event{deployment.Begin{}, deployment.Approve{}, deployment.Cancel{}}
 	for _, n := range d.Nodes {
 		switch n.State {
+		case deployment.Awaiting, deployment.Approved:
+			all = append(all, deployment.Expire{})
 		case deployment.Planning, deployment.Reconciling:
 			all = append(all,
 				deployment.JobEnded{Job: n.PlanJob, State: job.Succeeded, Digest: "sha256:1"},
@@ -166,6 +176,10 @@ func cause(n deployment.Node, e deployment.Event, to deployment.NodeState) strin
 		return "a person approves"
 	case deployment.Cancel:
 		return "a person cancels"
+	case deployment.Expire:
+		if n.State != deployment.Pending {
+			return "its plan expires"
+		}
 	case deployment.UpToDate:
 		if e.Component == n.Component {
 			return "nothing has changed since its last deployment"

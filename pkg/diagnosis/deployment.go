@@ -80,6 +80,8 @@ func (d Deployment) node(n *deployment.Node, now time.Time) []Situation {
 		out = append(out, d.lost(n))
 	case n.State == deployment.NodeFailed:
 		out = append(out, d.failed(n))
+	case n.State == deployment.NodeStopped && n.Reason == fairlead.ReasonPlanExpired:
+		out = append(out, d.expired(n))
 	case n.State == deployment.NodeStopped && n.ApplyJob != "":
 		out = append(out, d.stopped(n))
 	}
@@ -289,7 +291,7 @@ func (d Deployment) failed(n *deployment.Node) Situation {
 	if !ok { // the job's record was not read
 		j = job.Job{ID: id, Operation: op, Plugin: n.Type, Component: n.Component, Install: d.Deployment.Install, Reason: n.Reason, Message: n.Message, Attempts: job.MaxAttempts}
 		j.Lease.Epoch = 1
-		if n.Reason == fairlead.ReasonQueueTimeout {
+		if n.Reason == fairlead.ReasonQueueTimeout || n.Reason == fairlead.ReasonPlanExpired {
 			j.Lease.Epoch = 0
 		}
 	}
@@ -335,6 +337,17 @@ func (d Deployment) stopped(n *deployment.Node) Situation {
 		s.Next = append(s.Next, logs(n.ApplyJob, "shows what it did before"))
 	}
 	s.Next = append(s.Next, d.onward("plans it again and continues")...)
+	return s
+}
+
+// expired returns the situation of a component whose plan expired before its apply started.
+func (d Deployment) expired(n *deployment.Node) Situation {
+	s := Situation{Kind: Stopped, Component: n.Component, Job: n.PlanJob, What: fmt.Sprintf("The plan of %s expired%s", n.Component, because("", n.Message)),
+		Known: []string{"Nothing was changed. A plan that is too old may no longer describe what exists."}}
+	if n.PlanJob != "" {
+		s.Next = append(s.Next, showJob(n.PlanJob, "shows the plan"))
+	}
+	s.Next = append(s.Next, d.onward("plans it again")...)
 	return s
 }
 
@@ -487,7 +500,11 @@ func (d Deployment) approval(nodes []*deployment.Node) Situation {
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.Component)
-		s.Known = append(s.Known, fmt.Sprintf("%s: %s.", n.Component, changes(n.Changes)))
+		known := fmt.Sprintf("%s: %s.", n.Component, changes(n.Changes))
+		if end := d.PlanExpires(n); !end.IsZero() {
+			known += " The plan expires at " + at(end) + "."
+		}
+		s.Known = append(s.Known, known)
 		if n.PlanJob != "" {
 			s.Next = append(s.Next, showJob(n.PlanJob, "shows the plan of "+n.Component))
 		}

@@ -173,7 +173,7 @@ func failure(j job.Job, install, storage string, on []Step) Situation {
 			s.Known = append(s.Known, nothing+", and no change is needed. The outputs are not stored, so components that need them cannot be planned.")
 		}
 		s.Next = append(s.Next, byHand("Make the component's outputs smaller: store large values in files or buckets, and return their paths. Publish the app again with {app.publish}, and deploy that version."))
-	case fairlead.ReasonQueueTimeout:
+	case fairlead.ReasonQueueTimeout, fairlead.ReasonPlanExpired:
 		s.untouched = true
 		s.Known = append(s.Known, nothing+": no agent claimed it.")
 		s.Next = append(s.Next, read)

@@ -118,6 +118,7 @@ const (
 	CodeOtherState             Code = "other-state"
 	CodeOutputsTooLarge        Code = "outputs-too-large"
 	CodePlanChanged            Code = "plan-changed"
+	CodePlanExpired            Code = "plan-expired"
 	CodePlanMissing            Code = "plan-missing"
 	CodePlanNotFound           Code = "plan-not-found"
 	CodePlanTooLarge           Code = "plan-too-large"

@@ -17,6 +17,7 @@ const (
 	ReasonStepDied     Reason = "step-died"         // the step died of an unknown cause; see Cause
 	ReasonLeaseExpired Reason = "lease-expired"     // the step did not renew its lease
 
+	ReasonPlanExpired     Reason = "plan-expired"          // the plan is too old to be applied
 	ReasonNeedsOutputs    Reason = "needs-outputs"         // the component needs outputs of components that are not deployed yet
 	ReasonNeedsFailed     Reason = "needs-failed"          // the component needs a component that failed
 	ReasonVarsTooLarge    Reason = "variables-too-large"   // the variables exceed the size of a job

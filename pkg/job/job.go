@@ -125,6 +125,7 @@ type Job struct {
 	Lease     Lease           `json:"lease"`
 	Attempts  int             `json:"attempts"`            // number of claims, without released claims
 	NotBefore time.Time       `json:"not_before,omitzero"` // the earliest time of the next claim
+	NotAfter  time.Time       `json:"not_after,omitzero"`  // when the plan of a mutating job expires: no agent claims the job from then on; zero: never
 	Stop      fairlead.Reason `json:"stop,omitempty"`      // why the job was asked to stop
 	StopAsked time.Time       `json:"stop_asked,omitzero"` // when the job was asked to stop
 	StopBy    fairlead.Actor  `json:"stop_by,omitzero"`    // who canceled the job; zero: no person
@@ -305,6 +306,8 @@ func (j Job) Due() time.Time {
 // has passed. A queued job that is due but not overdue needs another wake-up.
 func (j Job) Overdue(at time.Time) (Event, bool) {
 	switch {
+	case j.State == Queued && j.TooLate(at):
+		return Event{Kind: TimeOut, At: at, Reason: fairlead.ReasonPlanExpired}, true
 	case j.State == Queued && !at.Before(j.Created.Add(QueueTimeout)):
 		return Event{Kind: TimeOut, At: at}, true
 	case j.State.Leased() && !at.Before(j.Lease.Expires):
@@ -314,6 +317,9 @@ func (j Job) Overdue(at time.Time) (Event, bool) {
 	}
 	return Event{}, false
 }
+
+// TooLate reports whether the job may no longer be claimed at the given time, because its plan expired.
+func (j Job) TooLate(at time.Time) bool { return !j.NotAfter.IsZero() && !at.Before(j.NotAfter) }
 
 // deadline returns when the control plane stops a running job. The step should have
 // stopped the job already, at a time that is Grace earlier.

@@ -282,6 +282,8 @@ func TestBackoffGrowsFourfoldUpToOneMinute(t *testing.T) {
 
 func TestDueAndOverdue(t *testing.T) {
 	queued := job.New("job_1", job.OpCheck, t0)
+	planned := queued
+	planned.NotAfter = after(30)
 	claimed := must(t, queued, claim(1))
 	running := must(t, claimed, start(2, 1))
 	renewedLate := must(t, running, job.Event{Kind: job.Renew, At: after(170), Epoch: 1})
@@ -296,6 +298,8 @@ func TestDueAndOverdue(t *testing.T) {
 		"queued: its wake-up may be lost":          {queued, 15, 15, ""},
 		"queued for a day less a second":           {queued, 15, 86399, ""},
 		"queued for a day":                         {queued, 15, 86400, job.TimeOut},
+		"an apply before its plan expires":         {planned, 15, 29, ""},
+		"an apply whose plan expired":              {planned, 15, 30, job.TimeOut},
 		"before a retry: due after the pause":      {paused, 26, 26, ""},
 		"claimed, start timeout not over":          {claimed, 21, 20, ""},
 		"claimed, never started":                   {claimed, 21, 21, job.Expire},
@@ -340,5 +344,19 @@ func TestOnlyApplyDestroyAndRunMutate(t *testing.T) {
 		if op.Timeout() <= 0 || op.Timeout() > 2*time.Hour {
 			t.Errorf("%s may run for %s", op, op.Timeout())
 		}
+	}
+}
+
+// An apply can wait for a runner for a day. The account may have changed since its plan.
+func TestExpiredPlanIsNotClaimed(t *testing.T) {
+	j := job.New("job_1", job.OpApply, t0)
+	j.NotAfter = after(30)
+	if _, err := job.Apply(j, claim(30)); err == nil {
+		t.Error("an agent claims the job at the time at which its plan expires")
+	}
+	must(t, j, claim(29))
+	e, _ := j.Overdue(after(30))
+	if j = must(t, j, e); j.State != job.Failed || j.Reason != fairlead.ReasonPlanExpired {
+		t.Errorf("the job is %s for %q", j.State, j.Reason)
 	}
 }

@@ -94,7 +94,7 @@ func Transitions() []Transition {
 	return []Transition{
 		{Queued, Claim, Always, Claimed, "epoch + 1, attempt + 1; the start timeout begins"},
 		{Queued, Cancel, Always, Canceled, "no tool has run"},
-		{Queued, TimeOut, Always, Failed, "reason queue-timeout"},
+		{Queued, TimeOut, Always, Failed, "reason queue-timeout, or plan-expired"},
 
 		{Claimed, Start, Always, Running, "the step is recorded; the lease begins"},
 		{Claimed, Release, Always, Queued, "attempt − 1; claimable at once"},
@@ -151,7 +151,7 @@ var table = func() map[State]map[Kind][]Transition {
 // It returns a *StaleError if a leased event has another epoch than the job, if the
 // job is in a state without a lease, or if a second step sends a Start. It returns a
 // *TransitionError if the state does not allow the event, if a Claim comes before
-// NotBefore, or if an Expire comes before the lease ends.
+// NotBefore or not before NotAfter, or if an Expire comes before the lease ends.
 func Apply(j Job, e Event) (Job, error) {
 	if e.Kind.Leased() && (e.Epoch != j.Lease.Epoch || !j.State.Leased()) {
 		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
@@ -159,7 +159,7 @@ func Apply(j Job, e Event) (Job, error) {
 	if e.Kind == Start && j.State != Claimed && e.Step != j.Lease.Step {
 		return j, &StaleError{Job: j.ID, State: j.State, Epoch: j.Lease.Epoch, Given: e.Epoch}
 	}
-	if early(j, e) {
+	if untimely(j, e) {
 		return j, &TransitionError{Job: j.ID, State: j.State, Event: e.Kind}
 	}
 	for _, tr := range table[j.State][e.Kind] {
@@ -170,13 +170,14 @@ func Apply(j Job, e Event) (Job, error) {
 	return j, &TransitionError{Job: j.ID, State: j.State, Event: e.Kind}
 }
 
-// early reports whether the event comes too early. A repeated wake-up must not
-// shorten the pause before a retry. A sweep must not end a lease that was renewed
+// untimely reports whether the event comes too early or too late. A repeated wake-up
+// must not shorten the pause before a retry. An agent must not claim an apply whose plan
+// expired. A sweep must not end a lease that was renewed
 // after the sweep read the job.
-func early(j Job, e Event) bool {
+func untimely(j Job, e Event) bool {
 	switch e.Kind {
 	case Claim:
-		return e.At.Before(j.NotBefore)
+		return e.At.Before(j.NotBefore) || j.TooLate(e.At)
 	case Expire:
 		return e.At.Before(j.Lease.Expires)
 	}
@@ -278,7 +279,7 @@ func (j Job) renewed(at time.Time) time.Time {
 func endReason(j Job, e Event, from, to State) fairlead.Reason {
 	switch {
 	case e.Kind == TimeOut:
-		return fairlead.ReasonQueueTimeout
+		return cmp.Or(e.Reason, fairlead.ReasonQueueTimeout)
 	case e.Kind == Cancel:
 		return j.Stop
 	case from == Canceling && to != Lost && e.Kind != Fail:

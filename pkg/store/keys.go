@@ -69,6 +69,10 @@ const duePartition = "DUE"
 // a partition of their own, because the sweep of jobs must not read them: a job that is late costs more.
 const scheduleDuePartition = "DUE#SCHEDULE"
 
+// planDuePartition is the partition of the Due index that holds the deployments of which a plan waits. Most wait for days,
+// and the sweep of jobs must not read them.
+const planDuePartition = "DUE#PLAN"
+
 // Keys of single items.
 func appKey(org fairlead.OrgID, name string) engine.Key     { return key(appsPartition(org), name) }
 func installKey(org fairlead.OrgID, name string) engine.Key { return key(installsPartition(org), name) }
@@ -213,6 +217,11 @@ func dueKey(at time.Time, id string) *engine.Key { return dueIn(duePartition, at
 // scheduleDueKey returns the key of an install's schedule in the Due index, or nil for the zero time.
 func scheduleDueKey(at time.Time, id fairlead.InstallID, action string) *engine.Key {
 	return dueIn(scheduleDuePartition, at, join(string(id), action))
+}
+
+// planDueKey returns a deployment's key in the Due index, or nil for the zero time.
+func planDueKey(at time.Time, id fairlead.DeploymentID) *engine.Key {
+	return dueIn(planDuePartition, at, string(id))
 }
 
 func dueIn(partition string, at time.Time, id string) *engine.Key {

@@ -53,6 +53,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		{"list", "`" + watchesList + "`", "`{runner}`"},
 		{"due", "`" + duePartition + "`", "`{time}#{job}`"},
 		{"due", "`" + scheduleDuePartition + "`", "`{time}#{install}#{name}`"},
+		{"due", "`" + planDuePartition + "`", "`{time}#{deployment}`"},
 	}
 	if !slices.EqualFunc(orders, want, slices.Equal) {
 		t.Errorf("docs/contributing/table-items.md lists the orders of the indexes as %q; the store has %q", orders, want)

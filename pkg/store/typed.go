@@ -206,12 +206,25 @@ func (s *Store) InstallDeployments(ctx context.Context, id fairlead.InstallID, q
 	return behind(refs, err, func(r DeploymentRef) (Stored[Deployment], error) { return s.Deployment(ctx, r.ID) })
 }
 
-// PutDeployment writes a deployment. For a new deployment it also writes the reference
+// DueDeployments returns up to limit deployments of which a plan expired, the most overdue first.
+func (s *Store) DueDeployments(ctx context.Context, now time.Time, limit int) ([]Stored[Deployment], error) {
+	p, err := query[Deployment](ctx, s, engine.Query{Index: engine.Due, Partition: planDuePartition, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	due := p.Items
+	for len(due) > 0 && due[len(due)-1].V.Due().After(now) {
+		due = due[:len(due)-1]
+	}
+	return due, nil
+}
+
+// PutDeployment writes a deployment, with its place in the Due index. For a new deployment it also writes the reference
 // from its install.
 func (t *Tx) PutDeployment(r Stored[Deployment]) {
 	id := r.V.ID
 	t.subjects = append(t.subjects, string(id))
-	put(t, deploymentKey(id), r, list(deploymentsList(r.V.Org), string(id)))
+	put(t, deploymentKey(id), r, list(deploymentsList(r.V.Org), string(id)), due(planDueKey(r.V.Due(), id)))
 	if r.Version == 0 {
 		put(t, deploymentRefKey(r.V.Install, id), Stored[DeploymentRef]{V: DeploymentRef{ID: id}})
 	}

@@ -41,10 +41,11 @@ type ledger struct {
 	versions    map[engine.Key]int64
 	starts      map[string]string // step by attempt
 	heads       map[engine.Key]store.StateHead
-	made        map[string]string                 // ID of the object that a request created, by its idempotency key
-	receipts    map[string]bool                   // receipts of deliveries; true: the receipt was used to delete a message
-	idle        map[fairlead.JobID]time.Duration  // time from which a queued job has been waiting although a host is idle
-	ahead       map[fairlead.JobID]map[string]int // for a job that was queued after the faults: number of other installs' jobs that were claimed before this job, by install
+	made        map[string]string                       // ID of the object that a request created, by its idempotency key
+	receipts    map[string]bool                         // receipts of deliveries; true: the receipt was used to delete a message
+	idle        map[fairlead.JobID]time.Duration        // time from which a queued job has been waiting although a host is idle
+	expires     map[fairlead.DeploymentID]time.Duration // the age at which plans expire, as a person asked for it
+	ahead       map[fairlead.JobID]map[string]int       // for a job that was queued after the faults: number of other installs' jobs that were claimed before this job, by install
 }
 
 // thing is one resource in the cloud.
@@ -75,7 +76,7 @@ func newLedger(w *world) *ledger {
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
-		idle: map[fairlead.JobID]time.Duration{}, ahead: map[fairlead.JobID]map[string]int{}}
+		idle: map[fairlead.JobID]time.Duration{}, expires: map[fairlead.DeploymentID]time.Duration{}, ahead: map[fairlead.JobID]map[string]int{}}
 }
 
 func (l *ledger) next() int { l.seq++; return l.seq }
@@ -446,6 +447,9 @@ func (w *world) jobWritten(j store.Job, here site) {
 	}
 	if !known {
 		return
+	}
+	if j.State == job.Claimed && was.State == job.Queued && j.Operation.Mutates() {
+		w.claimedInTime(j)
 	}
 	w.jobEnded(was, j)
 	if here.by.job == j.ID && here.by.epoch != was.Lease.Epoch && (j.State != was.State || j.Lease != was.Lease) {

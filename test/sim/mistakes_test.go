@@ -134,6 +134,14 @@ func mistakes() []mistake {
 			"		tx.PutIdempotency(hash, store.Idempotency{Request: request, Subject: subject}, tx.Now)\n", "		_ = store.Idempotency{Subject: subject}\n"},
 			within: 60, finds: []string{"requests-count-once"}},
 
+		{name: "a plan that expired is applied", edit: edit{"pkg/deployment/expiry.go",
+			"	return n.Reason == fairlead.ReasonPlanExpired || ", "	return n.Reason == fairlead.ReasonPlanExpired && "},
+			also:   []edit{{"pkg/deployment/apply.go", "	before := d.PlanExpires(n)\n", "	var before time.Time\n"}},
+			within: 140, finds: []string{"expired-plans-are-not-applied"}},
+		{name: "the sweep leaves plans that expired", edit: edit{"pkg/control/sweep.go",
+			"	plans := c.SweepPlans(ctx, &s)\n", "	var plans error\n"},
+			within: 100, finds: []string{"deployments-end", "installs-heal"}},
+
 		// State and its lock.
 		{name: "an attempt without the state lock may write the state", edit: edit{"pkg/control/internal/state/state.go",
 			"	l := head.Lock\n	if l == nil {\n", "	l := head.Lock\n	if h.Job != \"\" {\n		return nil\n	}\n	if l == nil {\n"},

@@ -315,3 +315,15 @@ func (s *stepProcess) fenced() {
 		}
 	})
 }
+
+// claimedInTime checks that the plan of a claimed apply or destroy has not expired. It computes the age from the plan's
+// job and from what the person asked for, and not from the deployment's record.
+func (w *world) claimedInTime(j store.Job) {
+	w.mu.Lock()
+	plan := w.jobs[j.PlanJob]
+	limit := w.expires[j.Deployment]
+	w.mu.Unlock()
+	if age := j.Claimed.Sub(plan.Finished); limit > 0 && age >= limit {
+		w.violate("expired-plans-are-not-applied", "job %s (%s %s/%s) was claimed %s after its plan, and plans expire after %s", j.ID, j.Operation, j.InstallName, j.Component, age, limit)
+	}
+}

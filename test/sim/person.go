@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
 // person is a user who works with one install. A person uses only the API.
@@ -77,41 +78,45 @@ func (h *person) work() {
 func (h *person) act(do string) {
 	place := h.w.place(h.p.name, do)
 	refresh := h.w.unit("refresh "+place) < 0.7
+	expires := int64(0)
+	if h.w.unit("expires "+place) < 0.3 { // the person may read the plan later than that
+		expires = 60
+	}
 	switch do {
 	case "deploy":
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires})
 	case "deploy-auto":
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
 	case "deploy-twice": // two requests at almost the same moment, as from two persons
 		var other sync.WaitGroup
 		other.Go(func() {
 			h.w.nap(h.w.between("offset "+place, 50*time.Microsecond, 50*time.Millisecond))
-			h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
+			h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
 		})
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
 		other.Wait()
 	case "plan-only":
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlanOnly: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, PlanOnly: true})
 	case "teardown":
 		h.deploy(wire.CreateDeploymentRequest{Kind: "teardown", AutoApprove: true})
 	case "deploy-and-cancel":
-		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
 		h.w.nap(h.w.between("patience "+place, 10*time.Millisecond, time.Minute))
 		h.cancel(id)
 	case "deploy-and-retry":
-		h.retry(h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true}))
+		h.retry(h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true}))
 	case "deploy-and-cancel-and-retry":
-		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
+		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
 		h.w.nap(h.w.between("patience "+place, 100*time.Millisecond, time.Minute))
 		h.cancel(id)
 		h.retry(id)
 	case "update-and-deploy":
 		h.update(1 + h.w.intn("size "+place, 9))
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: h.w.unit("auto "+place) < 0.6})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: h.w.unit("auto "+place) < 0.6})
 	case "new-version":
 		h.version++
 		h.until("publish", func(ctx context.Context) error { return h.w.publish(ctx, h.c, h.version) })
-		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, AutoApprove: true})
+		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
 	case "check-runner":
 		h.until("check", func(ctx context.Context) error { _, err := h.c.CheckRunner(ctx, h.plan.runner); return err })
 	}
@@ -138,6 +143,7 @@ func (h *person) deploy(in wire.CreateDeploymentRequest) string {
 	}
 	h.w.mu.Lock()
 	h.w.stats.Deployments++
+	h.w.expires[fairlead.DeploymentID(d.ID)] = time.Duration(in.PlansExpire) * time.Second
 	h.w.mu.Unlock()
 	h.w.note("%s has deployment %s", h.p.name, d.ID)
 	h.w.accepted(d.ID)
@@ -164,6 +170,9 @@ func (h *person) retry(id string) {
 		if h.until("retry", func(ctx context.Context) (err error) { next, err = h.c.RetryDeployment(ctx, id); return err }) != nil {
 			return // a newer deployment of the install exists
 		}
+		h.w.mu.Lock()
+		h.w.expires[fairlead.DeploymentID(next.ID)] = h.w.expires[fairlead.DeploymentID(id)]
+		h.w.mu.Unlock()
 		h.w.note("%s retries with deployment %s", h.p.name, next.ID)
 		h.w.accepted(next.ID)
 		id = next.ID

@@ -47,7 +47,7 @@ func TestOnlyTheScheduleSendsSweepMessages(t *testing.T) {
 	f := c.start("sweep", cfg)
 	for _, test := range []struct{ event, waiting string }{{byQueue, "0"}, {byHand, "0"}, {bySchedule, "4"}, {byQueue, "4"}, {bySchedule, "8"}} {
 		out := must(f.Invoke(t.Context(), json.RawMessage(test.event)))(t)
-		if string(out) != `{"Looked":0,"Woken":0,"Expired":0,"TimedOut":0,"Failed":0,"Stuck":0,"Turned":0,"Lost":0,"Letters":0,"Runs":0,"Skipped":0}` {
+		if string(out) != `{"Looked":0,"Woken":0,"Expired":0,"TimedOut":0,"Failed":0,"Stuck":0,"Turned":0,"Lost":0,"Letters":0,"Runs":0,"Skipped":0,"Plans":0}` {
 			t.Errorf("%s: the sweep answers %s", test.event, out)
 		}
 		if n := c.waiting(cfg.Queue); n != test.waiting {

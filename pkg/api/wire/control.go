@@ -244,6 +244,7 @@ type CreateDeploymentRequest struct {
 	PlanOnly    bool     `json:"plan_only,omitempty"`
 	AutoApprove bool     `json:"auto_approve,omitempty" doc:"The same as \"ask\": \"never\"; used only if ask is absent"`
 	Ask         string   `json:"ask,omitempty" enum:"never,destroys,changes,always" doc:"Which plans of all components wait for approval. never: none. destroys: those that destroy or replace something. changes: also those that change something in place. always, the default: all that do anything. A plan after a lost apply always waits"`
+	PlansExpire int64    `json:"plans_expire_seconds,omitempty" minimum:"60" maximum:"2419200" doc:"The age at which a plan expires: it cannot be approved or applied any more. Absent: 7 days"`
 	Refresh     bool     `json:"refresh,omitempty" doc:"Plan each component. Without it, a component whose source, variables and environment are those of its last deployment has no job, so changes that others made to its resources are not found"`
 	Targets     []string `json:"targets,omitempty" maxItems:"40" doc:"Names of components: deploy only these and the components that they need; all when absent. A teardown destroys these and the components that need them"`
 	Version     string   `json:"version,omitempty" maxLength:"64" doc:"App version, by its identifier or a name; the newest when absent"`
@@ -265,6 +266,7 @@ type Deployment struct {
 	PlanOnly    bool                  `json:"plan_only"`
 	AutoApprove bool                  `json:"auto_approve" doc:"Whether ask is never"`
 	Ask         string                `json:"ask" enum:"never,destroys,changes,always" doc:"Which plans wait for approval"`
+	PlansExpire int64                 `json:"plans_expire_seconds" doc:"The age at which a plan expires"`
 	Refresh     bool                  `json:"refresh,omitempty" doc:"Whether each component is planned, also those that have not changed"`
 	Targets     []string              `json:"targets,omitempty" doc:"The components that were asked for; absent: all"`
 	RetryOf     string                `json:"retry_of,omitempty"`
@@ -303,8 +305,11 @@ type DeploymentComponent struct {
 	Job     string   `json:"job,omitempty" doc:"The job that applies or destroys"`
 	Plan    string   `json:"plan,omitempty" doc:"Digest of the saved plan; approvals and the apply refer to it"`
 	Changes *Changes `json:"changes,omitempty" doc:"What the plan would change"`
-	Reason  string   `json:"reason,omitempty" doc:"Typed reason of a failure"`
-	Message string   `json:"message,omitempty"`
+
+	PlanExpiresAt *time.Time `json:"plan_expires_at,omitempty" doc:"When the plan expires; absent if no plan waits for approval or for its apply to start"`
+
+	Reason  string `json:"reason,omitempty" doc:"Typed reason of a failure"`
+	Message string `json:"message,omitempty"`
 
 	Next       []NextStep `json:"next,omitempty" doc:"What a person can do next"`
 	ApprovedBy *Actor     `json:"approved_by,omitempty" doc:"Who approved the plan; absent if no approval was needed"`

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -177,6 +179,7 @@ the last successful deployment of a component. Sensitive values are hidden.`,
 }
 
 func (c *cli) installDeploy() *cobra.Command {
+	var expiry time.Duration
 	var progress progressFlags
 	in := wire.CreateDeploymentRequest{Kind: "deploy"}
 	cmd := &cobra.Command{
@@ -219,7 +222,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
 			if err != nil {
 				return err
 			}
-			in.Version = version
+			in.Version, in.PlansExpire = version, seconds(expiry)
 			d, err := cl.CreateDeployment(ctx, args[0], in)
 			if err != nil {
 				return err
@@ -229,6 +232,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
 	}
 	cmd.Flags().BoolVar(&in.AutoApprove, "auto-approve", false, "apply every plan without approval; the same as --ask never")
 	c.askFlag(cmd, &in, "select the plans that need approval, as `PLANS`: never, destroys, changes or always (default: always)")
+	plansExpire(cmd, &expiry)
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the plans and change nothing")
 	cmd.Flags().BoolVar(&in.Refresh, "refresh", false, "plan each component, also those that have not changed since their last deployment")
 	cmd.Flags().StringArrayVar(&in.Targets, "target", nil, "deploy only this `COMPONENT` and those that it needs (repeatable)")
@@ -246,6 +250,14 @@ func (c *cli) askFlag(cmd *cobra.Command, in *wire.CreateDeploymentRequest, usag
 	asks := []string{"never", "destroys", "changes", "always"}
 	c.must(cmd.RegisterFlagCompletionFunc("ask", cobra.FixedCompletions(asks, cobra.ShellCompDirectiveNoFileComp)))
 }
+
+// plansExpire adds --plans-expire.
+func plansExpire(cmd *cobra.Command, age *time.Duration) {
+	cmd.Flags().DurationVar(age, "plans-expire", 0, "the age at which a plan can no longer be approved or applied, such as 24h; from 1m to 672h (default: 168h)")
+}
+
+// seconds returns d in seconds, rounded up: 0 would select the default.
+func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
 func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
 	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail if another deployment of the install has not ended")
@@ -283,6 +295,7 @@ sensitive outputs. Their names are printed on the standard error. With
 }
 
 func (c *cli) installTeardown() *cobra.Command {
+	var expiry time.Duration
 	var progress progressFlags
 	var yes bool
 	in := wire.CreateDeploymentRequest{Kind: "teardown"}
@@ -315,6 +328,7 @@ approval in every case.`,
 				}
 				in.AutoApprove = true
 			}
+			in.PlansExpire = seconds(expiry)
 			d, err := cl.CreateDeployment(ctx, args[0], in)
 			if err != nil {
 				return err
@@ -324,6 +338,7 @@ approval in every case.`,
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation; the same as --ask never")
 	c.askFlag(cmd, &in, "do not ask for the install's name; instead select the plans that need approval, as `PLANS`: never, destroys, changes or always")
+	plansExpire(cmd, &expiry)
 	cmd.Flags().BoolVar(&in.PlanOnly, "plan-only", false, "print the destroy plans and destroy nothing")
 	noQueue(cmd, &in)
 	cmd.MarkFlagsMutuallyExclusive("yes", "plan-only", "ask")

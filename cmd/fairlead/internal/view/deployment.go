@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -51,7 +52,7 @@ func (d Deployment) Human(p *Page) {
 		[2]string{"Version", versionField(d.Version, d.Names)}, [2]string{"Kind", kind(wire.Deployment(d))}, [2]string{"State", d.State},
 		[2]string{"Retry of", d.RetryOf}, [2]string{"Created", Time(d.CreatedAt)},
 		[2]string{"Took", took(wire.Deployment(d))}, [2]string{"Created by", actor(d.CreatedBy)},
-		[2]string{"Approved by", approvers(d.Components)}, [2]string{"Canceled by", actor(d.CanceledBy)})
+		[2]string{"Approved by", approvers(d.Components)}, [2]string{"Canceled by", actor(d.CanceledBy)}, [2]string{"Plan expires", planExpires(d.Components)})
 	p.Gap()
 	explained := map[string]bool{} // components whose message is below the table
 	for _, s := range d.Situations {
@@ -73,6 +74,20 @@ func (d Deployment) Human(p *Page) {
 		return []string{c.Name, c.State, changes, orDash(job), message}
 	})
 	situations(p, d.Situations)
+}
+
+// planExpires returns when the first plan that waits expires; "" if no plan waits.
+func planExpires(components []wire.DeploymentComponent) string {
+	var first *time.Time
+	for _, c := range components {
+		if at := c.PlanExpiresAt; at != nil && (first == nil || at.Before(*first)) {
+			first = at
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return Time(*first)
 }
 
 // actor names the token of a request; "" if a is nil.

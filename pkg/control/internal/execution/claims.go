@@ -200,7 +200,7 @@ func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.J
 			out.Job = JobOf(r.V)
 			return nil // our own earlier commit, whose outcome was unclear
 		}
-		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(tx.Now) {
+		if r.V.State != job.Queued || r.V.Runner != s.Runner || r.V.NotBefore.After(tx.Now) || r.V.TooLate(tx.Now) {
 			return ErrNoWork
 		}
 		before = r.V.Lease.Epoch

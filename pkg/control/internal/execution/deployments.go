@@ -28,12 +28,13 @@ const MaxQueue = 20
 type NewDeployment struct {
 	Kind        deployment.Kind    `json:"kind"`
 	PlanOnly    bool               `json:"plan_only"`
-	AutoApprove bool               `json:"auto_approve"`       // the same as Ask never
-	Ask         deployment.Ask     `json:"ask,omitempty"`      // "": derived from AutoApprove
-	Version     fairlead.VersionID `json:"version"`            // an identifier or a name; "": the newest version
-	Refresh     bool               `json:"refresh,omitempty"`  // plan also components whose inputs have not changed
-	Targets     []string           `json:"targets,omitempty"`  // only these components and those that they need; empty: all
-	NoQueue     bool               `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
+	AutoApprove bool               `json:"auto_approve"`           // the same as Ask never
+	Ask         deployment.Ask     `json:"ask,omitempty"`          // "": derived from AutoApprove
+	Version     fairlead.VersionID `json:"version"`                // an identifier or a name; "": the newest version
+	PlansExpire time.Duration      `json:"plans_expire,omitempty"` // the age at which a plan expires; 0: the default
+	Refresh     bool               `json:"refresh,omitempty"`      // plan also components whose inputs have not changed
+	Targets     []string           `json:"targets,omitempty"`      // only these components and those that they need; empty: all
+	NoQueue     bool               `json:"no_queue,omitempty"`     // refuse the request if another deployment of the install has not ended
 }
 
 // CreateDeployment starts a deployment of the install. If another deployment of the install has not ended,
@@ -48,7 +49,7 @@ func (ex *Execution) CreateDeployment(ctx context.Context, org fairlead.OrgID, i
 	id := fairlead.DeploymentID(ex.IDs(fairlead.PrefixDeployment))
 	once := kernel.Once{Org: org, Route: "create-deployment " + install, Key: key, Body: in}
 	return ex.request(ctx, "deploy install "+install, once, id, install, in.NoQueue, func(tx *kernel.Tx, inst *store.Stored[store.Install]) (store.Deployment, error) {
-		return prepare(tx, inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, Refresh: in.Refresh, Targets: in.Targets, Version: in.Version})
+		return prepare(tx, inst, deployment.Deployment{ID: id, Kind: in.Kind, PlanOnly: in.PlanOnly, AutoApprove: in.AutoApprove, Ask: in.Ask, PlansExpire: in.PlansExpire, Refresh: in.Refresh, Targets: in.Targets, Version: in.Version})
 	})
 }
 
@@ -615,7 +616,7 @@ func (ex *Execution) RetryDeployment(ctx context.Context, org fairlead.OrgID, id
 				Hint:    "Deploy it again with {install.deploy}.",
 				Args:    fairlead.Args{Install: inst.V.Name}}
 		}
-		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, Action: old.V.Action, Trigger: old.V.Trigger, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, Refresh: old.V.Refresh, Targets: old.V.Targets,
+		d, err := prepare(tx, &inst, deployment.Deployment{ID: newID, Kind: old.V.Kind, Action: old.V.Action, Trigger: old.V.Trigger, PlanOnly: old.V.PlanOnly, AutoApprove: old.V.AutoApprove, Ask: old.V.Ask, PlansExpire: old.V.PlansExpire, Refresh: old.V.Refresh, Targets: old.V.Targets,
 			Version: old.V.Version, RetryOf: id})
 		if err != nil {
 			return err

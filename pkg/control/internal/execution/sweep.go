@@ -37,6 +37,7 @@ type Swept struct {
 	Letters                                  int // dead letters
 	Runs                                     int // runs of actions that schedules started
 	Skipped                                  int // times of schedules for which no run was started
+	Plans                                    int // deployments of which a plan expired
 }
 
 // LogValue returns the counts as attributes of a log line. Metrics of the stack on AWS take
@@ -44,7 +45,7 @@ type Swept struct {
 func (s Swept) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("looked", s.Looked), slog.Int("woken", s.Woken), slog.Int("expired", s.Expired), slog.Int("timed_out", s.TimedOut),
 		slog.Int("failed", s.Failed), slog.Int("stuck", s.Stuck), slog.Int("turned", s.Turned), slog.Int("lost", s.Lost), slog.Int("dead_letters", s.Letters),
-		slog.Int("runs", s.Runs), slog.Int("skipped_runs", s.Skipped))
+		slog.Int("runs", s.Runs), slog.Int("skipped_runs", s.Skipped), slog.Int("expired_plans", s.Plans))
 }
 
 // SweepJobs handles the jobs that are due, in one short commit each, so that concurrent
@@ -252,6 +253,8 @@ func overdueMessage(e job.Event, j store.Job) string {
 		return "a runner claimed it, but it did not start within " + j.Terms.OrDefault().StartTimeout.String()
 	case e.Kind == job.Expire:
 		return "the lease expired: the step, its host or its network failed"
+	case e.Reason == fairlead.ReasonPlanExpired:
+		return "no runner claimed it before its plan expired"
 	case j.State == job.Queued:
 		return "no runner claimed it within " + job.QueueTimeout.String()
 	}

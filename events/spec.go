@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/ed25519"
+	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
@@ -52,6 +53,7 @@ type JobSpec struct {
 	Push        string                `json:"push,omitempty"`     // for a build: the repository to which it pushes
 	Built       *BuiltRef             `json:"built,omitempty"`    // where Artifact comes from, if a build made it; only sent to a step that knows the field
 	Move        []MovedState          `json:"move,omitempty"`     // states to copy to another storage
+	Values      []ValuesRef           `json:"values,omitempty"`   // the sensitive values that the step fetches for the variables, sorted by name
 	Applied     *Inputs               `json:"applied,omitempty"`  // for a type with a blind plan: the inputs of the last apply; nil: the component is absent, or its last apply did not succeed
 	AppEnv      map[string]SpecVar    `json:"app_env,omitempty"`  // environment variables of the tool that the app declares, as texts; Env and SecretEnv override them
 	Env         map[string]string     `json:"env,omitempty"`      // the tool's environment variables; never secret
@@ -174,10 +176,42 @@ func (v *VersionRef) check(spec JobSpec) error {
 }
 
 // SpecVar is the value of one of the tool's input variables. A sensitive value must not appear in argv, logs and
-// summaries.
+// summaries. A spec has none: it has Refs or Last in its place, and the step sets Value. A step that knows neither field
+// refuses the spec, because it would run its tool with null.
 type SpecVar struct {
-	Value     json.RawMessage `json:"value"`
+	Value     json.RawMessage `json:"value,omitempty"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	Refs      json.RawMessage `json:"refs,omitempty"` // the value in the notation of app.yaml, with the references to sensitive values in it
+	Last      bool            `json:"last,omitempty"` // the value is that of the component's last plan or apply, in the values ValuesLast
+}
+
+// ValuesRef names sensitive values that the step fetches, and the digest of what it must get.
+type ValuesRef struct {
+	Name   string `json:"name"`   // ValuesInputs, ValuesParams, ValuesLast, or ValuesOutputs and the component's name
+	Digest []byte `json:"digest"` // HMAC-SHA256 of the fetched bytes under the step's lease token
+}
+
+// The names of values.
+const (
+	ValuesInputs  = "inputs"      // inputs of the install
+	ValuesParams  = "params"      // params of a run of an action
+	ValuesLast    = "last"        // variables of the component's last plan or apply
+	ValuesOutputs = "components." // outputs of a component, whose name follows
+)
+
+// ValuesDigest returns the digest of the bytes that a step fetches under a name. The key is the lease token, which the
+// step and the control plane have and no reader of the spec has: the digest of a short secret without a key could be
+// looked up. The bytes can be encrypted to another key, and the digest stays as it is.
+func ValuesDigest(leaseToken, name string, values []byte) []byte {
+	h := hmac.New(sha256.New, []byte(leaseToken))
+	h.Write([]byte("fairlead-values-v1\n" + name + "\n"))
+	h.Write(values)
+	return h.Sum(nil)
+}
+
+// Matches reports whether the fetched bytes are those that the spec names.
+func (r ValuesRef) Matches(leaseToken string, values []byte) bool {
+	return hmac.Equal(r.Digest, ValuesDigest(leaseToken, r.Name, values))
 }
 
 // StateRef locates a component's state. Storage is "local" (the runner's own disk), "http" (the control plane, at

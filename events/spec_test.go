@@ -235,8 +235,11 @@ func TestVerifyRefusesInvalidSpecs(t *testing.T) {
 			signRaw(t, key(1), "application/vnd.fairlead.other+json", "{}"),
 			[]byte("application/vnd.fairlead.other+json"), []byte(events.SpecPayloadType), 1), keys, fairlead.ReasonSpecSignature},
 
-		"version 2":                     {payload(func(m map[string]any) { m["v"] = 2 }), keys, fairlead.ReasonSpecVersion},
-		"no version":                    {payload(func(m map[string]any) { delete(m, "v") }), keys, fairlead.ReasonSpecVersion},
+		"version 2":  {payload(func(m map[string]any) { m["v"] = 2 }), keys, fairlead.ReasonSpecVersion},
+		"no version": {payload(func(m map[string]any) { delete(m, "v") }), keys, fairlead.ReasonSpecVersion},
+		"an unknown field of a variable": {payload(func(m map[string]any) {
+			m["vars"].(map[string]any)["password"] = map[string]any{"only_on_sundays": true}
+		}), keys, fairlead.ReasonSpecVersion},
 		"an unknown field":              {payload(func(m map[string]any) { m["only_on_sundays"] = true }), keys, fairlead.ReasonSpecVersion},
 		"an unknown nested field":       {payload(func(m map[string]any) { m["plan"].(map[string]any)["expires"] = 1 }), keys, fairlead.ReasonSpecVersion},
 		"an epoch that is not a number": {payload(func(m map[string]any) { m["epoch"] = "3" }), keys, fairlead.ReasonSpecVersion},

@@ -101,6 +101,19 @@ func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
 	return value, sensitive, nil
 }
 
+// Withhold returns v with each reference resolved in scope, except those whose targets are sensitive, or are a whole list or map. What remains is
+// resolved later, in another scope that has the sensitive values. Its errors are those of Resolve, except that a reference
+// in a text to a sensitive list, map or null is left for the later one.
+func (v Value) Withhold(s Scope) (Value, error) {
+	tree, err := yamlnode.Transform(v.tree, func(leaf any) (any, error) {
+		if t, ok := leaf.(template); ok {
+			return t.withhold(s)
+		}
+		return leaf, nil
+	})
+	return Value{tree: tree}, err
+}
+
 // Shown is a value as a person may see it.
 type Shown struct {
 	Value     any      // JSON value; nil if Problem is set
@@ -180,6 +193,48 @@ func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
 		}
 	}
 	return text.String(), sensitive, nil
+}
+
+func isContainer(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
+}
+
+// withhold returns t with each part resolved that is not sensitive: a template, or a value without references.
+func (t template) withhold(s Scope) (any, error) {
+	var left template
+	for _, part := range t {
+		ref, ok := part.(Reference)
+		if !ok {
+			left = append(left, part)
+			continue
+		}
+		value, secret, err := ref.resolve(s)
+		switch {
+		case err != nil:
+			return nil, err
+		case secret:
+			left = append(left, ref)
+		case len(t) == 1 && isContainer(value):
+			left = append(left, ref) // its keys and texts could be read as references
+		case len(t) == 1:
+			return value, nil
+		default:
+			text, _, err := template{ref, ""}.resolve(s)
+			if err != nil {
+				return nil, err
+			}
+			left = append(left, text)
+		}
+	}
+	if !slices.ContainsFunc(left, func(part any) bool { _, ok := part.(Reference); return ok }) {
+		text, _, err := append(left, "").resolve(s)
+		return text, err
+	}
+	return left, nil
 }
 
 // resolve looks up the reference and follows its path.

@@ -238,3 +238,48 @@ func TestDeepValuesAreRefused(t *testing.T) {
 		t.Error("9000 nested lists are accepted")
 	}
 }
+
+// What remains in the spec of a job must resolve to the same value as before, and hold no secret.
+func TestWithheldValueHoldsNoSecret(t *testing.T) {
+	scope := appspec.Scope{
+		Inputs:  map[string]appspec.Resolved{"size": {Value: json.Number("3")}, "password": {Value: "hunter2", Sensitive: true}, "text": {Value: "${inputs.password}"}},
+		Install: map[string]string{"name": "acme"},
+		Outputs: func(_, output string) (appspec.Resolved, bool) {
+			return appspec.Resolved{Value: map[string]any{"${key}": "hunter2"}, Sensitive: output == "secret"}, true
+		},
+	}
+	for source, want := range map[string]string{
+		`"${inputs.password}"`:  `"${inputs.password}"`,
+		`"${inputs.size}"`:      `3`,
+		`"a ${install.name} b"`: `"a acme b"`,
+		`"db://${inputs.password}@${install.name}:${inputs.size}/$${x}"`: `"db://${inputs.password}@acme:3/$${x}"`,
+		`"${inputs.text}"`: `"$${inputs.password}"`,
+		`{"a":["${inputs.text}${inputs.password}","${inputs.size}"]}`: `{"a":["$${inputs.password}${inputs.password}",3]}`,
+		`"${components.db.outputs.plain}"`:                            `"${components.db.outputs.plain}"`,
+		`"${components.db.outputs.secret[\"${key}\"]}"`:               `"${components.db.outputs.secret[\"${key}\"]}"`,
+	} {
+		var v appspec.Value
+		if err := json.Unmarshal([]byte(source), &v); err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		left, err := v.Withhold(scope)
+		if err != nil || left.String() != want {
+			t.Errorf("%s becomes %s, want %s: %v", source, left, want, err)
+			continue
+		}
+		before, _, err1 := v.Resolve(scope)
+		var again appspec.Value
+		err2 := json.Unmarshal([]byte(left.String()), &again)
+		after, _, err3 := again.Resolve(scope)
+		if errors.Join(err1, err2, err3) != nil || !reflect.DeepEqual(before, after) {
+			t.Errorf("%s resolves to %v, and later to %v: %v", source, before, after, errors.Join(err1, err2, err3))
+		}
+	}
+	missing := appspec.Value{}
+	if err := json.Unmarshal([]byte(`"${inputs.none}"`), &missing); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := missing.Withhold(scope); err == nil {
+		t.Error("a reference without a target is withheld")
+	}
+}

@@ -1,0 +1,89 @@
+package jobvalues_test
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/jobvalues"
+)
+
+// packed sends values from the control plane to a step.
+func packed(t *testing.T, v jobvalues.Values) jobvalues.Values {
+	t.Helper()
+	out := jobvalues.Values{}
+	for name := range maps.Keys(v) {
+		b, ok, err := v.Pack(name)
+		if err != nil || !ok {
+			t.Fatalf("pack %s: %v", name, err)
+		}
+		if err := out.Unpack(name, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func TestReferencesResolveInTheStep(t *testing.T) {
+	v := jobvalues.Values{}
+	v.Add("inputs", "password", "hush<&")
+	v.Add("params", "key", json.Number("12345678901234567890"))
+	v.Add("components.db", "hosts", map[string]any{"b": []any{"x", "y"}, "a": nil})
+	v.Add("last", "old", []any{json.Number("1.50"), true})
+	v.Add("last", "env.TOKEN", "t0ken")
+	for name, c := range map[string]struct {
+		variable string
+		given    events.SpecVar
+		want     string
+	}{
+		"a whole reference keeps its type":        {"a", events.SpecVar{Refs: json.RawMessage(`"${params.key}"`)}, `12345678901234567890`},
+		"a text of several parts":                 {"a", events.SpecVar{Refs: json.RawMessage(`"redis://:${inputs.password}@${components.db.outputs.hosts.b[1]}"`)}, `"redis://:hush<&@y"`},
+		"keys are in order":                       {"a", events.SpecVar{Refs: json.RawMessage(`{"z":"${components.db.outputs.hosts}","b":"$${kept}"}`)}, `{"b":"${kept}","z":{"a":null,"b":["x","y"]}}`},
+		"a value of the last apply is not read":   {"old", events.SpecVar{Last: true}, `[1.50,true]`},
+		"an environment variable is a text":       {"env.N", events.SpecVar{Refs: json.RawMessage(`"${params.key}"`)}, `"12345678901234567890"`},
+		"an environment variable of the last one": {"env.TOKEN", events.SpecVar{Last: true}, `"t0ken"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := events.JobSpec{}
+			c.given.Sensitive = true
+			spec.SetInputs(map[string]events.SpecVar{c.variable: c.given, "plain": {Value: json.RawMessage(`"${inputs.password}"`)}})
+			if err := packed(t, v).Resolve(&spec); err != nil {
+				t.Fatal(err)
+			}
+			got := spec.Inputs()
+			if s := got[c.variable]; string(s.Value) != c.want || !s.Sensitive || s.Refs != nil || s.Last {
+				t.Errorf("the variable is %+v with %s, want %s", s, s.Value, c.want)
+			}
+			if p := got["plain"]; string(p.Value) != `"${inputs.password}"` || p.Sensitive {
+				t.Errorf("a plain text was read as a reference: %s", p.Value)
+			}
+		})
+	}
+}
+
+func TestMissingValueNamesItsVariableOnly(t *testing.T) {
+	v := jobvalues.Values{}
+	v.Add("inputs", "password", "hunter2")
+	v.Add("inputs", "list", []any{"hunter2"})
+	for name, given := range map[string]events.SpecVar{
+		"an output that was not fetched":    {Refs: json.RawMessage(`"${components.db.outputs.url}"`)},
+		"a path that does not exist":        {Refs: json.RawMessage(`"${inputs.password.part}"`)},
+		"a list in a text":                  {Refs: json.RawMessage(`"x${inputs.list}"`)},
+		"a variable that the apply had not": {Last: true},
+		"references that cannot be read":    {Refs: json.RawMessage(`"${inputs.password"`)},
+	} {
+		spec := events.JobSpec{Vars: map[string]events.SpecVar{"secret": given}}
+		err := v.Resolve(&spec)
+		if err == nil || !strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+		if spec.Vars["secret"].Value != nil {
+			t.Errorf("%s: the variable has the value %s", name, spec.Vars["secret"].Value)
+		}
+	}
+	if err := v.Unpack("inputs", []byte(`{"password":hunter2}`)); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("the error of damaged values is %v", err)
+	}
+}

@@ -135,6 +135,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodePlanChanged, http.StatusConflict, "The component's plan is not the one that the request approves.", "Read the new plan before you approve it."},
 		{fairlead.CodeProvenanceInvalid, http.StatusConflict, "No key of the control plane signed that a build made the component's artifact from the source that the version names.", "Publish the app again with {app.publish}. Also find out who can write to the control plane's table."},
 		{fairlead.CodeProvenanceNotFound, http.StatusNotFound, "No build made the component's artifact, or a build of an earlier control plane did.", "{app.show} shows which components are built. Publish the app again with {app.publish} to build such a component again."},
+		{fairlead.CodeValuesNotFound, http.StatusNotFound, "The spec of the job names no such values.", "Ask only for the values that the spec names."},
 		{fairlead.CodePlanExpired, http.StatusConflict, "The plan is too old to be approved.", "Plan again: {deployment.retry} does so after the deployment has ended."},
 		{fairlead.CodeQueueFull, http.StatusConflict, "The install has too many queued deployments.", "Cancel some of them."},
 		{fairlead.CodeInvalidAccount, http.StatusUnprocessableEntity, "The value is not an AWS account.", "Give the 12 digits of the customer's account."},

@@ -101,8 +101,8 @@ func (in *PartPath) open(ctx context.Context, c *control.Control) (*part, error)
 }
 
 // largeAnswers are the routes of the runner API whose answers can be larger than a front end accepts: a spec contains the
-// job's variables. On the control API an answer of each route can: outputs, inputs and lists have no other limit.
-var largeAnswers = []string{wire.GetPlan.ID, wire.GetState.ID, wire.StartJob.ID}
+// job's variables, and values are the sensitive ones. On the control API an answer of each route can: outputs, inputs and lists have no other limit.
+var largeAnswers = []string{wire.GetPlan.ID, wire.GetState.ID, wire.StartJob.ID, wire.GetValues.ID}
 
 func tooLarge(size, limit int64) error {
 	return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeBodyTooLarge,

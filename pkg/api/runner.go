@@ -401,6 +401,17 @@ func (s *server) stepRoutes(c *control.Control) {
 			}
 			return answer(*renderLogin(l), nil)
 		})
+	type values struct {
+		JobPath
+		Name string `path:"name" pattern:"^(inputs|params|last|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`
+	}
+	register(s, op{Route: wire.GetValues, auth: leaseToken, tag: "Steps", summary: "Get sensitive values that the job's spec names",
+		doc:      "The answer is a JSON object. The spec has its HMAC-SHA256 under the lease token.",
+		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeValuesNotFound})},
+		func(ctx context.Context, in *values) (*part, error) {
+			data, err := c.JobValues(ctx, callerOf(ctx).holder, in.Name)
+			return &part{ContentType: "application/octet-stream", Body: data}, err
+		})
 	type heartbeat struct {
 		JobPath
 		Body wire.JobHeartbeat

@@ -48,6 +48,7 @@ type plane struct {
 	finished func(error) bool
 	// stepFault returns the fault of a step. If stepFault is nil, no step has a fault.
 	stepFault func(events.JobSpec) stepFault
+	envelopes [][]byte // the specs of all jobs that started
 	refused   []string // the jobs whose reports were refused as stale
 	sleep     func(time.Duration)
 	turn      func() // is called before each request, and can select another control plane; nil: there is one
@@ -263,6 +264,7 @@ func (p *plane) step(c control.Claim) {
 	if err != nil {
 		p.t.Fatalf("spec of job %s: %v", c.ID, err)
 	}
+	p.resolve(h, started, &spec)
 	what := none
 	if p.stepFault != nil {
 		what = p.stepFault(spec)

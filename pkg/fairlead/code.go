@@ -182,6 +182,7 @@ const (
 	CodeTrustNotFound          Code = "trust-not-found"
 	CodeUnauthenticated        Code = "unauthenticated"
 	CodeUnsupportedMediaType   Code = "unsupported-media-type"
+	CodeValuesNotFound         Code = "values-not-found"
 	CodeVersionAltered         Code = "version-altered"
 	CodeVersionNameTaken       Code = "version-name-taken"
 	CodeVersionNotFound        Code = "version-not-found"

@@ -35,6 +35,9 @@ const (
 	ReasonReportRefused       Reason = "report-refused"       // the control plane refused the step's final report
 	ReasonRoleRefused         Reason = "role-refused"         // the step could not assume the role of the operation
 	ReasonSecretUnavailable   Reason = "secret-unavailable"   // the step could not read a secret that the customer gives to the job
+	ReasonValuesMissing       Reason = "values-missing"       // the control plane does not have sensitive values that the spec names
+	ReasonValuesAltered       Reason = "values-altered"       // sensitive values differ from those that the spec names
+	ReasonValuesUnavailable   Reason = "values-unavailable"   // the control plane does not return the sensitive values
 	ReasonOutputsTooLarge     Reason = "outputs-too-large"    // the tool succeeded, and its outputs cannot be kept
 	ReasonWorkspaceHeld       Reason = "workspace-held"       // another attempt of the component uses the folder
 	ReasonArtifactMissing     Reason = "artifact-missing"     // the registry does not have the artifact

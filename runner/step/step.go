@@ -353,15 +353,20 @@ func (a *execution) clean() {
 
 // secretsOf returns, as JSON, the values that the job's log must not show: the spec's secrets and the tokens.
 func secretsOf(spec events.JobSpec, tokens ...string) []json.RawMessage {
-	var secrets []json.RawMessage
-	for _, v := range spec.Inputs() {
-		if v.Sensitive {
-			secrets = append(secrets, v.Value)
-		}
-	}
+	secrets := secretVars(spec)
 	for _, v := range slices.AppendSeq(tokens, maps.Values(spec.SecretEnv)) {
 		if raw, err := json.Marshal(v); err == nil { // a string is always valid JSON
 			secrets = append(secrets, raw)
+		}
+	}
+	return secrets
+}
+
+// secretVars returns the sensitive variables of the spec that have a value. All have one after resolve.
+func secretVars(spec events.JobSpec) (secrets []json.RawMessage) {
+	for _, v := range spec.Inputs() {
+		if v.Sensitive && v.Value != nil {
+			secrets = append(secrets, v.Value)
 		}
 	}
 	return secrets
@@ -424,6 +429,9 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 				a.Log.Warn("the server of the job's credentials did not stop", "err", err)
 			}
 		}()
+	}
+	if err := a.resolve(job, c, started.LeaseToken, &spec, secrets); err != nil {
+		return plugin.Result{}, err
 	}
 	given, err := a.giveSecrets(job, &spec, secrets)
 	if err != nil {

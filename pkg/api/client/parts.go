@@ -18,7 +18,7 @@ import (
 )
 
 // largeAnswers are the routes of the runner API whose answers can come in parts. On the control API each answer can.
-var largeAnswers = []string{wire.GetState.ID, wire.GetPlan.ID, wire.StartJob.ID}
+var largeAnswers = []string{wire.GetState.ID, wire.GetPlan.ID, wire.StartJob.ID, wire.GetValues.ID}
 
 // ofPeople reports whether the route belongs to the control API.
 func ofPeople(r wire.Route) bool { return strings.HasPrefix(r.Path, "/v1/") }

@@ -161,6 +161,11 @@ func (c *Client) PutPlan(ctx context.Context, job string, plan []byte) error {
 	return err
 }
 
+// GetValues fetches the sensitive values that the job's spec names. The client's token must be the lease token.
+func (c *Client) GetValues(ctx context.Context, job, name string) ([]byte, error) {
+	return c.send(ctx, call{route: wire.GetValues, path: vars{"job": job, "name": name}})
+}
+
 // GetPlan fetches from http storage the saved plan that the job's spec names.
 func (c *Client) GetPlan(ctx context.Context, job string) ([]byte, error) {
 	return c.send(ctx, call{route: wire.GetPlan, path: vars{"job": job}})

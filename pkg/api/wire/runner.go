@@ -31,6 +31,7 @@ var (
 	AppendJobLog     = Route{"append-job-log", "PUT", "/runner/v1/jobs/{job}/log"}
 	RenewLogAccess   = Route{"renew-log-access", "POST", "/runner/v1/jobs/{job}/log-access"}
 	GetPullLogin     = Route{"create-pull-login", "POST", "/runner/v1/jobs/{job}/pull-login"}
+	GetValues        = Route{"get-values", "GET", "/runner/v1/jobs/{job}/values/{name}"}
 	FinishJob        = Route{"finish-job", "POST", "/runner/v1/jobs/{job}/finish"}
 	StagePart        = Route{"stage-part", "PUT", "/runner/v1/jobs/{job}/parts/{digest}/{part}"}
 	GetPart          = Route{"get-part", "GET", "/runner/v1/jobs/{job}/parts/{digest}/{part}"}

@@ -100,13 +100,18 @@ func New(values ...json.RawMessage) *Set {
 // Add adds a secret text while the job runs, such as a new credential of the job. After Add has
 // returned, all Writers mask the text.
 func (s *Set) Add(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	raw, err := json.Marshal(text)
 	if err != nil {
 		raw = json.RawMessage(text)
 	}
-	s.values = append(s.values[:len(s.values):len(s.values)], raw)
+	s.AddJSON(raw)
+}
+
+// AddJSON is Add for values as New takes them.
+func (s *Set) AddJSON(values ...json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values = append(s.values[:len(s.values):len(s.values)], values...)
 	s.trie.Store(newTrie(s.values))
 }
 

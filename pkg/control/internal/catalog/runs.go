@@ -116,34 +116,40 @@ func OpenParams(tx *kernel.Tx, d store.Deployment) (map[string]json.RawMessage, 
 // RunVars computes the variables of a run from its params, the install's inputs and the outputs of deployed components.
 // If a value does not exist yet, the error is an *appspec.UnresolvedError.
 func RunVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run) (map[string]appspec.Resolved, error) {
+	out, _, err := runVars(tx, inst, v, d, run)
+	return out, err
+}
+
+// runVars is RunVars, and also returns the scope in which the variables are resolved.
+func runVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run) (map[string]appspec.Resolved, *varScope, error) {
 	a, ok := v.Spec.Action(run.Action)
 	if !ok {
-		return nil, fmt.Errorf("version %s has no action %s", v.ID, run.Action)
+		return nil, nil, fmt.Errorf("version %s has no action %s", v.ID, run.Action)
 	}
 	given := map[string]any{}
 	if run.Trigger == deployment.Manual { // the other triggers give no params
 		params, err := OpenParams(tx, d)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for name, raw := range params {
 			if given[name], err = kernel.DecodeJSON(raw); err != nil {
-				return nil, fmt.Errorf("decode param %s of deployment %s: %w", name, d.ID, err)
+				return nil, nil, fmt.Errorf("decode param %s of deployment %s: %w", name, d.ID, err)
 			}
 		}
 	}
 	scope, err := scopeOf(tx, inst, v, a.Part())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if scope.Params, err = a.CheckParams(given); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	out := make(map[string]appspec.Resolved, len(a.Vars))
 	for name, value := range a.Vars {
 		if out[name], err = scope.value(value); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return out, nil
+	return out, scope, nil
 }

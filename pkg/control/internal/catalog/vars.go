@@ -87,27 +87,8 @@ func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string)
 	if !ok {
 		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
 	}
-	scope, err := scopeOf(tx, inst, v, comp)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]appspec.Resolved, len(comp.Values()))
-	for name, value := range comp.Values() {
-		if out[name], err = scope.value(value); err != nil {
-			return nil, err
-		}
-		if option, ok := strings.CutPrefix(name, appspec.OptionPrefix); ok && out[name].Sensitive {
-			return nil, appspec.SensitiveOption(component, option)
-		}
-		if variable, ok := strings.CutPrefix(name, appspec.EnvPrefix); ok {
-			text, err := appspec.EnvText(out[name].Value)
-			if err != nil {
-				return nil, fairlead.Invalid(fairlead.CodeInvalidVariable, "the environment variable %s of component %s %v", variable, component, err)
-			}
-			out[name] = appspec.Resolved{Value: text, Sensitive: out[name].Sensitive}
-		}
-	}
-	return out, nil
+	out, _, err := resolveIn(tx, inst, v, comp)
+	return out, err
 }
 
 // varScope holds the values that a component's variables can refer to.

@@ -376,12 +376,12 @@ func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int6
 	if err != nil {
 		return Started{}, err
 	}
-	env, err := spec(ex.Reading(ctx), r.V, fields)
+	lease := ex.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})
+	env, err := spec(ex.Reading(ctx), r.V, lease, fields)
 	if err != nil {
 		return Started{}, ex.endUnstarted(ctx, kernel.Holder{Job: id, Epoch: epoch}, err)
 	}
-	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(),
-		LeaseToken: ex.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch}),
+	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(), LeaseToken: lease,
 		StateToken: ex.Minter.Mint(identity.Claims{Purpose: identity.State, Subject: string(id), Epoch: epoch})}, nil
 }
 

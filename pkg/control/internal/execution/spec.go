@@ -1,7 +1,9 @@
 package execution
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/fairlead/fairlead/events"
@@ -18,9 +20,9 @@ import (
 )
 
 // spec builds and signs the spec of the job's step. fields lists optional fields of a
-// spec that the step understands; an older step understands fewer. Values are resolved
-// here and not earlier, so that no secret is stored before the step starts.
-func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
+// spec that the step understands; an older step understands fewer. Plain values are resolved
+// here. The spec only names sensitive ones, and the step fetches them with the lease token.
+func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byte, error) {
 	now, terms := tx.Kernel.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
@@ -80,11 +82,9 @@ func spec(tx *kernel.Tx, j store.Job, fields []string) ([]byte, error) {
 	if j.Operation.Mutates() {
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
 	}
-	inputs, err := inputsOf(tx, inst.V, v, j)
-	if err != nil {
+	if err := refer(tx, &s, inst.V, v, j, leaseToken); err != nil {
 		return nil, err
 	}
-	s.SetInputs(inputs)
 	if s.Applied, err = applied(tx, t, j); err != nil {
 		return nil, err
 	}
@@ -113,27 +113,74 @@ func setSource(tx *kernel.Tx, s *events.JobSpec, v catalog.Version, fields []str
 	return nil
 }
 
-// inputsOf returns the variables and options of a job. Only a plan resolves them. An apply gets
+// jobVars returns the variables and options of a job. Only a plan resolves them. An apply gets
 // what its plan resolved, which the commit that created the job has stored, so that the step
 // can mask the sensitive ones. A destroy gets those of the last apply.
-func inputsOf(tx *kernel.Tx, inst store.Install, v catalog.Version, j store.Job) (map[string]events.SpecVar, error) {
-	var vars map[string]appspec.Resolved
-	var err error
+func jobVars(tx *kernel.Tx, inst store.Install, v catalog.Version, j store.Job) (out catalog.JobVars, err error) {
 	switch {
 	case j.Run != nil: // resolved again for the run: if a value has changed since the plan, the plan's digest differs
 		var d store.Stored[store.Deployment]
 		if d, err = tx.Store.Deployment(tx.Ctx, j.Deployment); err == nil {
-			vars, err = catalog.RunVars(tx, inst, v, d.V, *j.Run)
+			out, err = catalog.RunJobVars(tx, inst, v, d.V, *j.Run)
 		}
 	case j.Operation == job.OpPlan:
-		vars, err = catalog.ResolveVars(tx, inst, v, j.Component)
+		out, err = catalog.PlanJobVars(tx, inst, v, j.Component)
 	default:
-		vars, err = catalog.LastVars(tx, j.Install, j.Component)
+		out, err = catalog.LastJobVars(tx, j.Install, j.Component)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
+		return out, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
 	}
-	return specVars(vars, j.Component)
+	return out, nil
+}
+
+// JobValues returns the sensitive values that the holder's job fetches under a name of its spec. A name that its spec
+// does not have is not found.
+func (ex *Execution) JobValues(ctx context.Context, h kernel.Holder, name string) ([]byte, error) {
+	r, err := ex.Held(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeValuesNotFound,
+		Message: fmt.Sprintf("the spec of job %s names no values %q", h.Job, fairlead.Clip(name, 100))}
+	if r.V.Operation.OfRunner() || r.V.Operation == job.OpMigrateState {
+		return nil, none
+	}
+	tx := ex.Reading(ctx)
+	inst, err := tx.Store.Install(ctx, r.V.Org, r.V.InstallName)
+	if err != nil {
+		return nil, err
+	}
+	v, err := catalog.ReadVersion(tx, r.V.Version)
+	if err != nil {
+		return nil, err
+	}
+	vars, err := jobVars(tx, inst.V.Of(r.V.Runner), v, r.V)
+	if err != nil {
+		return nil, err
+	}
+	packed, ok, err := vars.Values.Pack(name)
+	if err == nil && !ok {
+		err = none
+	}
+	return packed, err
+}
+
+// refer sets the spec's variables, and names the sensitive values that the step fetches with the lease token.
+func refer(tx *kernel.Tx, s *events.JobSpec, inst store.Install, v catalog.Version, j store.Job, leaseToken string) error {
+	vars, err := jobVars(tx, inst, v, j)
+	if err != nil {
+		return err
+	}
+	s.SetInputs(vars.Vars)
+	for _, name := range slices.Sorted(maps.Keys(vars.Values)) {
+		packed, _, err := vars.Values.Pack(name)
+		if err != nil {
+			return fmt.Errorf("encode the values %s of job %s: %w", name, s.Job, err)
+		}
+		s.Values = append(s.Values, events.ValuesRef{Name: name, Digest: events.ValuesDigest(leaseToken, name, packed)})
+	}
+	return nil
 }
 
 func specVars(vars map[string]appspec.Resolved, component string) (map[string]events.SpecVar, error) {

@@ -1,0 +1,170 @@
+package control_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/jobvalues"
+	"github.com/fairlead/fairlead/pkg/store/enginetest"
+)
+
+// resolve fetches the values that the spec names, and resolves its variables, as a step does.
+func (p *plane) resolve(h control.Holder, started control.Started, spec *events.JobSpec) {
+	p.t.Helper()
+	p.envelopes = append(p.envelopes, started.Envelope)
+	values := jobvalues.Values{}
+	for _, ref := range spec.Values {
+		var packed []byte
+		p.must("fetch values", func() (err error) { packed, err = p.JobValues(p.ctx, h, ref.Name); return })
+		if !ref.Matches(started.LeaseToken, packed) {
+			p.t.Errorf("job %s gets other values of %s than its spec names", h.Job, ref.Name)
+		}
+		if err := values.Unpack(ref.Name, packed); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if err := values.Resolve(spec); err != nil {
+		p.t.Fatalf("variables of job %s: %v", h.Job, err)
+	}
+}
+
+// secretive is an app in which secrets reach variables, environment variables and the variables of an action.
+const secretive = `fairlead: v1
+name: shop
+inputs:
+  size: {type: number, default: 2}
+  password: {type: string, sensitive: true, required: true}
+components:
+  database: {type: terraform, source: ./database, vars: {password: "${inputs.password}", size: "${inputs.size}"}}
+  web:
+    type: terraform
+    source: ./web
+    vars: {url: "db://${components.database.outputs.secret}@${install.name}:${inputs.size}", both: ["${inputs.password}", {plain: "${components.database.outputs.id}"}], size: "${inputs.size}"}
+    env: {TOKEN: "${components.database.outputs.secret}"}
+actions:
+  backup:
+    type: script
+    source: ./backup
+    params: {key: {type: string, sensitive: true}}
+    vars: {key: "${params.key}", db: "${components.database.outputs.secret}"}
+`
+
+// holdsNoSecret deploys the app, runs its action and destroys it. No spec may hold a secret, and each tool must get all.
+func holdsNoSecret(p *plane) {
+	p.t.Helper()
+	p.publish(secretive)
+	p.install("acme")
+	type got struct{ operation, component, vars string }
+	var all []got
+	names := map[string][]string{} // by operation and component
+	p.stepFault = func(s events.JobSpec) stepFault {
+		b, err := json.Marshal(s.Inputs())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		all = append(all, got{s.Operation, s.Component, string(b)})
+		for _, ref := range s.Values {
+			names[s.Operation+" "+s.Component] = append(names[s.Operation+" "+s.Component], ref.Name)
+		}
+		return none
+	}
+	p.deploy("acme", control.NewDeployment{AutoApprove: true}, "deploy")
+	p.work()
+	p.must("run", func() error {
+		_, err := p.RunAction(p.ctx, org, "acme", control.NewRun{Action: "backup", Params: map[string]json.RawMessage{"key": json.RawMessage(`"k3y-k3y"`)}}, "run")
+		return err
+	})
+	p.work()
+	p.deploy("acme", control.NewDeployment{Kind: "teardown", AutoApprove: true}, "down")
+	p.work()
+
+	for _, s := range all {
+		for _, secret := range map[string][]string{"database": {"hunter2-hunter2"}, "web": {`"db://secret-of-database@acme:2"`, `["hunter2-hunter2",{"plain":"id-of-database"}]`, `"env.TOKEN":{"value":"secret-of-database"`},
+			"actions.backup": {"k3y-k3y", "secret-of-database"}}[s.component] {
+			if !strings.Contains(s.vars, secret) {
+				p.t.Errorf("the %s of %s lacks %s: %s", s.operation, s.component, secret, s.vars)
+			}
+		}
+	}
+	want := map[string]string{"plan database": "inputs", "apply database": "last", "plan web": "components.database inputs", "apply web": "last",
+		"plan-run actions.backup": "components.database params", "run actions.backup": "components.database params",
+		"plan-destroy web": "last", "destroy web": "last", "plan-destroy database": "last", "destroy database": "last"}
+	for _, of := range slices.Sorted(maps.Keys(want)) {
+		if got := strings.Join(names[of], " "); got != want[of] {
+			p.t.Errorf("the spec of %s names the values %q, want %q", of, got, want[of])
+		}
+	}
+	for _, raw := range p.envelopes {
+		var e dsse.Envelope
+		if err := json.Unmarshal(raw, &e); err != nil {
+			p.t.Fatal(err)
+		}
+		payload, err := base64.StdEncoding.DecodeString(e.Payload)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, secret := range []string{"hunter2", "secret-of", "k3y"} {
+			if strings.Contains(string(payload), secret) {
+				p.t.Errorf("the secret %s… is in the spec %s", secret, payload)
+			}
+		}
+	}
+}
+
+func TestNoSpecHoldsASecretOnSQLite(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	holdsNoSecret(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
+}
+
+func TestNoSpecHoldsASecretOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	holdsNoSecret(newPlaneAt(t, dynamoTable(t, "values"), c.now, c.sleep))
+}
+
+// A step gets the values that its own spec names while it has the lease, and no others.
+func TestStepGetsOnlyTheValuesOfItsSpec(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(secretive)
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "d")
+		_, h := p.begin() // the plan of database
+		if b, err := p.JobValues(p.ctx, h, "inputs"); err != nil || string(b) != `{"password":"hunter2-hunter2"}` {
+			t.Errorf("the values are %s: %v", b, err)
+		}
+		for name, c := range map[string]struct {
+			h    control.Holder
+			name string
+			code fairlead.Code
+		}{
+			"outputs that its variables do not use": {h, "components.database", fairlead.CodeValuesNotFound},
+			"values of the last apply":              {h, "last", fairlead.CodeValuesNotFound},
+			"params of an action":                   {h, "params", fairlead.CodeValuesNotFound},
+			"a name that no spec has":               {h, "", fairlead.CodeValuesNotFound},
+			"another epoch":                         {control.Holder{Job: h.Job, Epoch: h.Epoch + 1}, "inputs", fairlead.CodeStaleEpoch},
+			"a job that does not exist":             {control.Holder{Job: "job_none", Epoch: 1}, "inputs", fairlead.CodeJobNotFound},
+		} {
+			if b, err := p.JobValues(p.ctx, c.h, c.name); fairlead.CodeOf(err) != c.code || b != nil {
+				t.Errorf("%s: got %s, %v", name, b, err)
+			}
+		}
+		p.must("fail", func() error {
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "it did not work"})
+		})
+		if b, err := p.JobValues(p.ctx, h, "inputs"); fairlead.CodeOf(err) != fairlead.CodeStaleEpoch || b != nil {
+			t.Errorf("after its end the job gets %s: %v", b, err)
+		}
+	})
+}

@@ -93,9 +93,10 @@ func Backend(body hcl.Body) (at hcl.Range, found bool) {
 
 // Call is a module call whose source is constant.
 type Call struct {
-	Name   string // label of the block
-	Source string // value of the source: without quotes and escapes
-	At     hcl.Pos
+	Name    string // label of the block
+	Source  string // value of the source: without quotes and escapes
+	Version string // the constraint on the version, without quotes and escapes; "": none, or it is not constant
+	At      hcl.Pos
 }
 
 // Local reports whether the tools read the source as a path, relative to the folder of
@@ -119,12 +120,23 @@ func Calls(name string, src []byte) []Call {
 	}
 	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // the parser reports invalid tokens
 	var calls []Call
+	var block Call // the open block
 	Walk(tokens, func(kind, label, argument string, at hclsyntax.Tokens) {
-		if kind != "module" || argument != "source" {
-			return
-		}
-		if source, ok := constant(src, at[2:]); ok {
-			calls = append(calls, Call{Name: label, Source: source, At: at[0].Range.Start})
+		switch {
+		case kind != "module":
+		case argument == "":
+			block = Call{Name: label}
+		case argument == "version":
+			block.Version, _ = constant(src, at[2:])
+			if n := len(calls); n > 0 && calls[n-1].At == block.At && block.Source != "" {
+				calls[n-1].Version = block.Version // the version follows the source
+			}
+		case argument == "source":
+			var ok bool
+			if block.Source, ok = constant(src, at[2:]); ok {
+				block.At = at[0].Range.Start
+				calls = append(calls, block)
+			}
 		}
 	})
 	return calls
@@ -218,13 +230,17 @@ func jsonCalls(name string, src []byte) []Call {
 	top, _, _ := body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "module", LabelNames: []string{"name"}}}})
 	var calls []Call
 	for _, b := range top.Blocks {
-		inner, _, _ := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}}})
+		inner, _, _ := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}, {Name: "version"}}})
 		attr := inner.Attributes["source"]
 		if attr == nil {
 			continue
 		}
 		if source, ok := textOf(attr.Expr); ok {
-			calls = append(calls, Call{Name: b.Labels[0], Source: source, At: attr.NameRange.Start})
+			c := Call{Name: b.Labels[0], Source: source, At: attr.NameRange.Start}
+			if v := inner.Attributes["version"]; v != nil {
+				c.Version, _ = textOf(v.Expr)
+			}
+			calls = append(calls, c)
 		}
 	}
 	return calls

@@ -21,6 +21,8 @@ const (
 	// ArtifactType is the type of a component's source; SharedType is the type of a source with shared folders.
 	ArtifactType = tree.ArtifactType
 	SharedType   = tree.SharedType
+	// ModulesType is the type of a source with modules of other places.
+	ModulesType = tree.ModulesType
 	// layerType is the type of the only layer, which is the uncompressed tar.
 	layerType types.MediaType = tree.LayerType
 	// emptyType is the config's type in an OCI 1.1 artifact without a config. Its content
@@ -40,9 +42,11 @@ type Artifact struct {
 	bytes    int64
 }
 
-// newArtifact returns the artifact of an archive. folder is the path of the component's
-// folder in the archive; "" means the whole archive.
-func newArtifact(archive []byte, files int, content int64, folder string) (*Artifact, error) {
+// ModulesFolder has the modules of other places in an artifact of ModulesType.
+const ModulesFolder = tree.ModulesFolder
+
+// newArtifact returns the artifact of an archive.
+func newArtifact(archive []byte, files int, content int64, as source) (*Artifact, error) {
 	a := &Artifact{tar: archive, files: files, bytes: content, layer: describe(layerType, archive)}
 	// The library's struct sets the order of the fields. A golden digest in the tests detects a change.
 	m := v1.Manifest{
@@ -52,8 +56,8 @@ func newArtifact(archive []byte, files int, content int64, folder string) (*Arti
 		Config:        describe(emptyType, []byte(emptyConfig)),
 		Layers:        []v1.Descriptor{a.layer},
 	}
-	if folder != "" {
-		m.ArtifactType, m.Annotations = SharedType, map[string]string{tree.FolderAnnotation: folder}
+	if as.folder != "" {
+		m.ArtifactType, m.Annotations = as.kind, map[string]string{tree.FolderAnnotation: as.folder}
 	}
 	manifest, err := json.Marshal(m)
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 // most limits.Entries entries, so it refuses a huge folder early.
 func Pack(dir *os.Root, limits Limits) (*Artifact, error) {
 	p := packer{limits: limits.WithDefaults(), names: tree.Names{}}
-	return p.pack(dir, []part{{root: dir}}, "")
+	return p.pack(dir, []part{{root: dir}}, source{kind: ArtifactType})
 }
 
 // PackShared packs a folder of an app with other folders that it needs, such as modules
@@ -52,9 +52,26 @@ func PackShared(app *os.Root, folder string, shared []string, limits Limits) (*A
 		defer dir.Close()
 		return Pack(dir, limits)
 	}
+	return packWith(app, append([]string{folder}, shared...), nil, limits, source{SharedType, folder})
+}
+
+// PackModules packs a folder of a repository with the folders that it shares, as PackShared, and with the content of modules
+// below ModulesFolder: the modules of other places that the component calls.
+func PackModules(repository *os.Root, folder string, shared []string, modules *os.Root, limits Limits) (*Artifact, error) {
+	return packWith(repository, append([]string{folder}, shared...), []part{{root: modules, prefix: ModulesFolder}}, limits, source{ModulesType, folder})
+}
+
+// source is how a reader takes the component from the archive.
+type source struct {
+	kind   string // artifact type
+	folder string // of the component; "": the whole archive
+}
+
+// packWith packs folders of an app, and then more parts.
+func packWith(app *os.Root, folders []string, more []part, limits Limits, as source) (*Artifact, error) {
 	p := packer{limits: limits.WithDefaults(), names: tree.Names{}}
 	var parts []part
-	for _, name := range outermost(append([]string{folder}, shared...)) {
+	for _, name := range outermost(folders) {
 		dir, err := app.OpenRoot(name)
 		if err != nil {
 			return nil, fmt.Errorf("pack %s: %w", name, err)
@@ -62,7 +79,7 @@ func PackShared(app *os.Root, folder string, shared []string, limits Limits) (*A
 		defer dir.Close()
 		parts = append(parts, part{root: dir, prefix: name})
 	}
-	return p.pack(app, parts, folder)
+	return p.pack(app, append(parts, more...), as)
 }
 
 // outermost returns the folders that are inside no other folder, sorted.
@@ -77,7 +94,7 @@ func outermost(folders []string) []string {
 	return out
 }
 
-func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, error) {
+func (p *packer) pack(dir *os.Root, parts []part, as source) (*Artifact, error) {
 	for _, p.part = range parts {
 		if err := p.walk("."); err != nil {
 			return nil, err
@@ -105,7 +122,7 @@ func (p *packer) pack(dir *os.Root, parts []part, folder string) (*Artifact, err
 	if err := tw.Close(); err != nil {
 		return nil, fmt.Errorf("pack %s: %w", dir.Name(), err)
 	}
-	return newArtifact(buf.Bytes(), len(p.files), p.bytes, folder)
+	return newArtifact(buf.Bytes(), len(p.files), p.bytes, as)
 }
 
 // namedFiles is the maximum number of files in the error for a source that is too large.
@@ -154,13 +171,17 @@ func (p *packer) fileTooLarge(name string, size int64) error {
 const tooLargeHint = "Remove large files from the source folder. Let the component fetch them by digest from the place where they are built."
 
 // Skipped reports whether Pack omits the file or folder at this path. Pack omits version
-// control, caches, and files that Terraform writes beside the source, because state and
-// plans contain secrets. A tool that runs in the folder writes its state at the top of the
+// control, caches, the folder that PackModules writes, and files that Terraform writes
+// beside the source, because state and plans contain secrets. A tool that runs in the folder writes its state at the top of the
 // folder. So a file like "other.tfstate" is skipped at the top, but is packed as a fixture
 // below the top. The dependency lock file is packed.
 func Skipped(name string) bool {
 	dir, base := path.Split(name)
 	switch base {
+	case ModulesFolder:
+		if dir == "" {
+			return true // only a build writes it
+		}
 	case ".terraform", ".git", ".DS_Store", "crash.log", ".terraformrc", "terraform.rc", "errored.tfstate":
 		return true
 	}

@@ -3,6 +3,7 @@ package artifact_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,6 +62,44 @@ func TestSharedFoldersAreInTheArtifact(t *testing.T) {
 			t.Errorf("round %d sent %d requests", round, requests)
 		}
 	}
+}
+
+// A build packs the modules of other places with the component. A runner that does not know them would fetch them again, so the
+// manifest has a type that it refuses.
+func TestModulesOfOtherPlacesAreInTheArtifact(t *testing.T) {
+	repository := writeTree(t, map[string]string{"web/main.tf": "module", "shared/main.tf": "shared", "other/main.tf": "not called"})
+	modules := writeTree(t, map[string]string{"modules.json": "{}", "0/main.tf": "fetched", "0/.git/HEAD": "commit", "0/.terraform/x": "cache"})
+	a, err := artifact.PackModules(openRoot(t, repository), "web", []string{"shared"}, openRoot(t, modules), artifact.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _ := serveRegistry(t, t.TempDir())
+	if _, err := artifact.Push(t.Context(), host+"/components/web", artifact.Access{}, a); err != nil {
+		t.Fatal(err)
+	}
+	into := t.TempDir()
+	folder, err := fetch.Puller{}.Pull(t.Context(), host+"/components/web@"+a.Digest(), openRoot(t, into), fetch.Limits{})
+	want := map[string]string{"web/main.tf": "module", "shared/main.tf": "shared", ".fairlead/modules.json": "{}", ".fairlead/0/main.tf": "fetched"}
+	if got := readTree(t, into); err != nil || folder != "web" || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v in %q, %v", got, folder, err)
+	}
+	res, err := http.Get("http://" + host + "/v2/components/web/manifests/" + a.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var manifest struct{ ArtifactType string }
+	if err := json.NewDecoder(res.Body).Decode(&manifest); err != nil || manifest.ArtifactType != "application/vnd.fairlead.component.v3" {
+		t.Errorf("the type is %q, %v: runners of older versions accept v1 and v2", manifest.ArtifactType, err)
+	}
+
+	// Only a build writes that folder: a source has none.
+	plain, err := artifact.Pack(openRoot(t, writeTree(t, map[string]string{"main.tf": "module", ".fairlead/modules.json": "{}"})), artifact.Limits{})
+	if err != nil || plain.Files() != 1 {
+		t.Errorf("a source with the folder has %d files, %v", plain.Files(), err)
+	}
+	_, err = artifact.PackModules(openRoot(t, repository), "web", nil, openRoot(t, modules), artifact.Limits{Bytes: 10})
+	wantCode(t, err, fairlead.KindInvalid, "source-too-large")
 }
 
 func TestInvalidSharedFoldersAreRefused(t *testing.T) {

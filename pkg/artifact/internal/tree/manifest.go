@@ -20,6 +20,12 @@ const (
 	// a separate type, so that an old reader refuses the artifact. An old reader would
 	// use the top of the archive, which has no module or a different module.
 	SharedType = "application/vnd.fairlead.component.v2"
+	// ModulesType is the type of a component's source with modules of other places, in
+	// ModulesFolder. It has a FolderAnnotation. An old reader refuses it, because its tool
+	// would fetch the modules again.
+	ModulesType = "application/vnd.fairlead.component.v3"
+	// ModulesFolder has the modules of other places, at the top of the archive.
+	ModulesFolder = ".fairlead"
 	// FolderAnnotation is the path of the component's folder in the archive, with slashes.
 	FolderAnnotation = "dev.fairlead.component.folder"
 	// LayerType is the type of the only layer, which is the uncompressed tar.
@@ -58,7 +64,7 @@ func ParseManifest(raw []byte) (Layer, error) {
 	switch {
 	case err != nil:
 		return Layer{}, Damaged("", "has no readable manifest", err)
-	case m.SchemaVersion != 2 || m.MediaType != ManifestType || m.ArtifactType != ArtifactType && m.ArtifactType != SharedType:
+	case m.SchemaVersion != 2 || m.MediaType != ManifestType || m.ArtifactType != ArtifactType && m.ArtifactType != SharedType && m.ArtifactType != ModulesType:
 		return Layer{}, Damaged("", fmt.Sprintf("has the type %q, which is not a component's", Abbreviate(m.ArtifactType)), nil)
 	case len(m.Layers) != 1 || m.Layers[0].MediaType != LayerType:
 		return Layer{}, Damaged("", "does not have exactly one layer with source", nil)
@@ -67,7 +73,7 @@ func ParseManifest(raw []byte) (Layer, error) {
 	case !IsDigest(m.Layers[0].Digest):
 		return Layer{}, Damaged("", "has a layer without a digest", nil)
 	}
-	if m.ArtifactType == SharedType {
+	if m.ArtifactType != ArtifactType {
 		folder = m.Annotations[FolderAnnotation]
 		if !fs.ValidPath(folder) || (Limits{}).WithDefaults().CheckPath(ArtifactPath(), folder) != nil {
 			return Layer{}, Damaged("", fmt.Sprintf("has the invalid component folder %q", Abbreviate(folder)), nil)

@@ -125,17 +125,18 @@ type Build struct {
 
 // Origin is a place from which a build fetches a source.
 type Origin struct {
-	Kind        string `json:"kind"`                  // OriginGit or OriginChart
-	URL         string `json:"url"`                   // of the git repository, of the repository of charts, or oci://… of the chart
+	Kind        string `json:"kind"`                  // OriginGit, OriginChart or OriginModule
+	URL         string `json:"url"`                   // of the git repository, of the repository of charts, or oci://… of the chart; address of the module in its registry
 	Chart       string `json:"chart,omitempty"`       // name of the chart in a repository of charts
-	Ref         string `json:"ref"`                   // commit, tag or branch; version of the chart
+	Ref         string `json:"ref"`                   // commit, tag or branch; version of the chart or the module
 	Credentials string `json:"credentials,omitempty"` // name of the runner's secret with the password; "": none
 }
 
 // The kinds of an Origin.
 const (
-	OriginGit   = "git"
-	OriginChart = "chart"
+	OriginGit    = "git"
+	OriginChart  = "chart"
+	OriginModule = "module"
 )
 
 // VersionRef is an app version with all data from which its identifier is computed.

@@ -49,7 +49,7 @@ func renderVersion(v control.Version) wire.AppVersion {
 		w := wire.AppComponent{Name: c.Name, Type: c.Type, DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name], Switch: c.Switch()}
 		if c.Built() {
 			from, by := c.From(), v.Builds[c.Name]
-			w.Built = &wire.BuiltSource{URL: from.URL, Chart: from.Chart, Ref: from.Ref, Revision: by.Revision, BuildJob: string(by.Job)}
+			w.Built = &wire.BuiltSource{Kind: from.Kind, URL: from.URL, Chart: from.Chart, Ref: from.Ref, Revision: by.Revision, BuildJob: string(by.Job)}
 		}
 		out.Components = append(out.Components, w)
 	}

@@ -33,21 +33,22 @@ func (g Git) Commit() bool { return commitPattern.MatchString(g.Ref) }
 
 // Built reports whether a build makes the component's artifact. The artifact of another component is packed from the
 // app's folder.
-func (c Component) Built() bool { return c.Git != nil || c.Chart != nil }
+func (c Component) Built() bool { return c.Git != nil || c.Chart != nil || c.Module != nil }
 
 // Origin is the place from which a build fetches a source.
 type Origin struct {
-	Kind        string // OriginGit or OriginChart
-	URL         string
+	Kind        string // OriginGit, OriginChart or OriginModule
+	URL         string // of the git repository or the repository of charts; address of the module in its registry
 	Chart       string // name of the chart in a repository of charts
-	Ref         string // commit, tag or branch; version of the chart
+	Ref         string // commit, tag or branch; version of the chart or the module
 	Credentials string // name of a secret of the build runner; "": none
 }
 
 // The kinds of an Origin.
 const (
-	OriginGit   = "git"
-	OriginChart = "chart"
+	OriginGit    = "git"
+	OriginChart  = "chart"
+	OriginModule = "module"
 )
 
 // From returns the place from which a build fetches the component's source; the zero Origin if it is not built.
@@ -57,16 +58,18 @@ func (c Component) From() Origin {
 		return Origin{Kind: OriginGit, URL: c.Git.URL, Ref: c.Git.Ref, Credentials: c.Git.Credentials}
 	case c.Chart != nil:
 		return Origin{Kind: OriginChart, URL: c.Chart.URL, Chart: c.Chart.Name, Ref: c.Chart.Version, Credentials: c.Chart.Credentials}
+	case c.Module != nil:
+		return Origin{Kind: OriginModule, URL: c.Module.Address, Ref: c.Module.Version, Credentials: c.Module.Credentials}
 	}
 	return Origin{}
 }
 
-// SameBuild reports whether a build of o has the result of a build of c: a commit and a version of a chart name the same
-// files at each build.
+// SameBuild reports whether a build of o has the result of a build of c: a commit, and a version of a chart or module, name
+// the same files at each build.
 func (c Component) SameBuild(o Component) bool {
 	a, b := c.From(), o.From()
 	a.Credentials, b.Credentials = "", ""
-	fixed := c.Chart != nil || c.Git != nil && c.Git.Commit()
+	fixed := c.Chart != nil || c.Module != nil || c.Git != nil && c.Git.Commit()
 	return fixed && a == b && c.Source == o.Source && c.Type == o.Type
 }
 
@@ -155,8 +158,9 @@ func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
 // checkBuiltSource reports what is wrong with the source of a component that is built.
 func checkBuiltSource(report reporter, where string, c Component) {
 	checkSource(func(where, code, message, _ string) {
-		report(where, code, strings.ReplaceAll(message, "the app's folder", "the repository"), "Name a folder of the repository, such as ./network.")
+		report(where, code, strings.ReplaceAll(message, "the app's folder", "the repository"), "Name a folder of the repository or the module, such as ./network.")
 	}, where, c.Source)
 	checkGit(report, where, c)
 	checkChart(report, where, c)
+	checkRegistryModule(report, where, c)
 }

@@ -47,9 +47,9 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 		if m != nil {
 			modules[c.Name] = *m
 		}
-		if wrapper, ok := fromRegistry(fsys, source, written); ok {
+		if registry, ok := fromRegistry(fsys, source, written); ok {
 			r.At(at.Place, "registry-source",
-				fmt.Sprintf("the source %s of %s is an address in a module registry, not a folder of the app", yamlnode.Quote(written), nameOf(c)), wrapper)
+				fmt.Sprintf("the source %s of %s is an address in a module registry, not a folder of the app", yamlnode.Quote(written), nameOf(c)), registry)
 		} else if message != "" {
 			r.At(at.Place, "missing-source", fmt.Sprintf("the source %s of %s %s", yamlnode.Quote("./"+source), nameOf(c), message), hint)
 		}
@@ -279,14 +279,13 @@ func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 }
 
 // registryAddress matches the address of a module in a registry, in Terraform's syntax: NAMESPACE/NAME/SYSTEM, with an
-// optional host before NAMESPACE and an optional subfolder after SYSTEM. It captures the module's name.
-var registryAddress = regexp.MustCompile(`^(?:[a-z0-9.-]+\.[a-z]+/)?[0-9A-Za-z_-]+/([0-9A-Za-z_-]+)/[0-9a-z]+(?://[0-9A-Za-z/_.-]+)?$`)
+// optional host before NAMESPACE and an optional subfolder after SYSTEM.
+var registryAddress = regexp.MustCompile(`^(?:[a-z0-9.-]+\.[a-z]+/)?[0-9A-Za-z_-]+/[0-9A-Za-z_-]+/[0-9a-z]+(?://[0-9A-Za-z/_.-]+)?$`)
 
-// fromRegistry reports whether a source is the address of a module in a registry and not a folder. The hint shows a
-// module that calls the registry's module.
+// fromRegistry reports whether a source is the address of a module in a registry and not a folder. The hint shows the field
+// that names such a module.
 func fromRegistry(fsys fs.FS, source, written string) (hint string, ok bool) {
-	address := registryAddress.FindStringSubmatch(written)
-	if address == nil {
+	if !registryAddress.MatchString(written) {
 		return "", false
 	}
 	if _, err := follow(fsys, source); !errors.Is(err, fs.ErrNotExist) {
@@ -295,11 +294,12 @@ func fromRegistry(fsys fs.FS, source, written string) (hint string, ok bool) {
 	if _, near := nearFolder(fsys, source); near {
 		return "", false
 	}
-	return fmt.Sprintf(`A module of a registry needs a wrapper module in the app's folder. Write ./%[1]s/main.tf, and "source: ./%[1]s" here:
-module %[1]q {
-  source  = %[2]q
-  version = "1.2.3" # the version that you have tested
-}`, address[1], written), true
+	at, folder, inside := strings.Cut(written, "//")
+	hint = fmt.Sprintf(`Name the module under module in place of source: "module: {source: %s, version: 1.2.3}", with the version that you have tested`, at)
+	if inside {
+		return fmt.Sprintf(`%s, and its folder with "source: ./%s".`, hint, folder), true
+	}
+	return hint + ".", true
 }
 
 // moduleFiles returns the files of a module, in order. The list includes files that only OpenTofu or only Terraform

@@ -201,6 +201,23 @@ func badApps() map[string]badApp {
 				"12:32 invalid-chart-url: under chart.version",
 			},
 		},
+		"a module that no build can fetch": {
+			"fairlead: v1\nname: a\ncomponents:\n" +
+				"  a: {type: terraform, module: {source: ./vpc, version: 1.2.3}}\n" +
+				"  b: {type: terraform, module: {source: terraform-aws-modules/vpc/aws, version: '~> 5.0'}}\n" +
+				"  c: {type: terraform, module: {source: terraform-aws-modules/iam/aws//modules/user, version: 1.2.3}}\n" +
+				"  d: {type: script, module: {source: a/b/c, version: 1.2.3}}\n" +
+				"  e: {type: terraform, module: {source: a/b/c, version: 1.2.3}, git: {url: 'https://git.example.com/x', ref: v1}}\n" +
+				"  f: {type: terraform, module: {source: a/b/c, version: 1.2.3, credentials: var.token}}\n" +
+				"  g: {type: terraform, module: {source: 'git::https://git.example.com/x', version: 1.2.3}}\n" +
+				"  h: {type: terraform, source: ../x, module: {source: a/b/c, version: 1.2.3}}\n" +
+				"  i: {type: terraform, source: ./modules/user, module: {source: registry.example.com/a/b/c, version: 1.2.3-rc.1}}\n" +
+				"  j: {type: terraform, module: {source: a/b/c}}\n",
+			[]string{
+				`4:41 invalid-module-address: "./vpc"`, `5:81 invalid-module-version: "~> 5.0"`, "6:41 invalid-module-address: folder", "7:29 not-a-module: type script",
+				"8:32 two-origins: ", `9:77 invalid-name: "var.token"`, "10:41 invalid-module-address: use git", "11:32 invalid-source: leaves the repository", "13:32 missing-field: version",
+			},
+		},
 		"another version":  {"fairlead: v2\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: "v2"`}},
 		"version a number": {"fairlead: 1\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: 1`}},
 		"name a number":    {"fairlead: v1\nname: 7\ncomponents:" + component, []string{`2:7 wrong-type: quotes`}},

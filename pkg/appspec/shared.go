@@ -77,9 +77,27 @@ type callIn struct {
 	counts bool // true if OpenTofu reads the file; false if only Terraform does
 }
 
-// callsIn returns the calls of local modules in a folder. A call in an override file replaces the call that it
-// overrides. Unreadable files are skipped: the packer or the tool reports them.
+// callsIn returns the calls of local modules in a folder.
 func (r *moduleReader) callsIn(dir string) []callIn {
+	return slices.DeleteFunc(r.allCallsIn(dir), func(c callIn) bool { return !c.Local() })
+}
+
+// ModuleCalls returns the calls of the module in the folder of fsys, whose source is constant, in the order of their names. It reads the
+// files that OpenTofu reads. Unreadable files are skipped.
+func ModuleCalls(fsys fs.FS, folder string) []tfmodule.Call {
+	var out []tfmodule.Call
+	for _, c := range (&moduleReader{fsys: fsys, root: folder}).allCallsIn(folder) {
+		if c.counts {
+			out = append(out, c.Call)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b tfmodule.Call) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// allCallsIn returns the calls of modules in a folder. A call in an override file replaces the call that it overrides.
+// Unreadable files are skipped: the packer or the tool reports them.
+func (r *moduleReader) allCallsIn(dir string) []callIn {
 	all, _, err := moduleFiles(r.fsys, dir)
 	if err != nil {
 		return nil
@@ -111,7 +129,7 @@ func (r *moduleReader) callsIn(dir string) []callIn {
 		}
 		calls = append(calls, found...)
 	}
-	return slices.DeleteFunc(calls, func(c callIn) bool { return !c.Local() })
+	return calls
 }
 
 // target returns the folder that source points to from dir, or a message and a hint if the source is invalid.

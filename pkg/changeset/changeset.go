@@ -15,8 +15,17 @@ type Set struct {
 	V       int      `json:"v" doc:"Version of the schema: 2"`
 	Base    *Base    `json:"base,omitempty" doc:"What the plan was made on; absent: nothing existed, or the type has no such record"`
 	Changes []Change `json:"changes" doc:"The changes of resources and the programs that will run"`
+	Fetched []Module `json:"fetched,omitempty" doc:"The modules that the plan fetched from other places, because the artifact does not have them"`
 	Outputs []Change `json:"outputs,omitempty" doc:"The changes of the component's outputs; the address is the output's name"`
-	Omitted int      `json:"omitted,omitempty" doc:"Number of changes that are left out because the set has reached its limit"`
+	Omitted int      `json:"omitted,omitempty" doc:"Number of changes and fetched modules that are left out because the set has reached its limit"`
+}
+
+// Module is a module that a plan fetched. What is fetched can differ at another time, so a person and a policy see it.
+type Module struct {
+	Address string `json:"address" doc:"Its call, such as module.network.module.vpc"`
+	Source  string `json:"source" doc:"Where it is from: an address in a module registry, a URL"`
+	Version string `json:"version,omitempty" doc:"Of a module in a registry"`
+	Commit  string `json:"commit,omitempty" doc:"Of a git repository, if it is known"`
 }
 
 // Base names the version of the component's record on which a plan was made. The apply refuses the plan if the record has
@@ -122,6 +131,19 @@ func (b *Builder) Add(c Change) error {
 		b.counts.Run++
 	}
 	return b.append(&b.set.Changes, c)
+}
+
+// Fetch adds modules that the plan fetched.
+func (b *Builder) Fetch(all []Module) {
+	for _, m := range all {
+		size := len(m.Address) + len(m.Source) + len(m.Version) + len(m.Commit)
+		if b.size+size > maxSet || size > 2*maxAddress {
+			b.set.Omitted++
+			continue
+		}
+		b.size += size
+		b.set.Fetched = append(b.set.Fetched, m)
+	}
 }
 
 // Output adds the change of an output.

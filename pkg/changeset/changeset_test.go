@@ -220,3 +220,20 @@ func TestMaskedHidesASecretInEveryText(t *testing.T) {
 		t.Errorf("a change without a secret becomes %+v", again)
 	}
 }
+
+// A set lists the modules that a plan fetched, within its limit.
+func TestFetchedModulesAreInTheSet(t *testing.T) {
+	var b changeset.Builder
+	few := []changeset.Module{{Address: "module.a", Source: "x/a/y", Version: "1.0.0"}, {Address: "module.b", Source: "git::https://x.io/b", Commit: strings.Repeat("1", 40)}}
+	b.Fetch(few)
+	if s := b.Set(nil); !slices.Equal(s.Fetched, few) || s.Omitted != 0 || len(s.Changes) != 0 {
+		t.Errorf("got %+v", s)
+	}
+	if s := changeset.Parse([]byte(encode(t, b.Set(nil)))); s == nil || !slices.Equal(s.Fetched, few) {
+		t.Errorf("after a round trip: %+v", s)
+	}
+	b.Fetch(slices.Repeat([]changeset.Module{{Address: "module.c", Source: strings.Repeat("c", 1000)}}, 1000))
+	if s := b.Set(nil); len(encode(t, s)) > 260<<10 || len(s.Fetched)+s.Omitted != 1002 || s.Omitted == 0 {
+		t.Errorf("%d bytes, %d modules, %d omitted", len(encode(t, s)), len(s.Fetched), s.Omitted)
+	}
+}

@@ -72,7 +72,7 @@ const (
 	ReasonDiskFull          Reason = "disk-full"          // the runner's disk has no space for the state; nothing was changed
 	ReasonEnvInvalid        Reason = "env-invalid"        // the spec sets a variable that it must not set
 	ReasonSpecInvalid       Reason = "spec-invalid"       // the spec lacks something that the operation needs
-	ReasonSourceUnavailable Reason = "source-unavailable" // the repository of a component's source does not return the commit
+	ReasonSourceUnavailable Reason = "source-unavailable" // the repository or registry does not return the source of a component, or of a module that it calls
 	ReasonSourceInvalid     Reason = "source-invalid"     // a component's source is not what its type needs
 	ReasonInitFailed        Reason = "init-failed"        // the tool could not get providers, modules or the backend
 

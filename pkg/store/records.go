@@ -41,7 +41,7 @@ type Version struct {
 type BuiltBy struct {
 	Job fairlead.JobID `json:"job"`
 	// Revision is what was built: the commit of a git repository, as hexadecimal digits, or
-	// the digest of a chart's archive.
+	// the digest of the archive of a chart or module.
 	Revision string `json:"revision"`
 }
 

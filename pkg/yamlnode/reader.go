@@ -16,7 +16,7 @@ import (
 //
 //	json   the name of the field
 //	doc    the documentation for people; a struct field without it is not part of the file
-//	must   "true": required and not empty; "there": required, may be empty; "unless x": as "there" if the field x is not given
+//	must   "true": required and not empty; "there": required, may be empty; "unless x y": as "there" if none of the fields x and y is given
 //	alias  names that newcomers write instead, separated by spaces
 //	check  the name of its Check
 //	only   which authors may set the field; the Reader ignores it
@@ -29,13 +29,13 @@ type FieldType struct {
 	index                  []int
 }
 
-// Unless returns the field in whose place the field is required, or "".
-func (f FieldType) Unless() string {
-	other, ok := strings.CutPrefix(f.Must, "unless ")
+// Unless returns the fields in whose absence the field is required, or none.
+func (f FieldType) Unless() []string {
+	others, ok := strings.CutPrefix(f.Must, "unless ")
 	if !ok {
-		return ""
+		return nil
 	}
-	return other
+	return strings.Fields(others)
 }
 
 // FieldsOf returns the fields of a struct, including those of embedded structs.
@@ -263,7 +263,7 @@ func (r *Reader) structure(n Node, v reflect.Value, where string) {
 		path := Join(where, f.Name)
 		switch is, given := r.nodes[path]; {
 		case f.Must == "":
-		case f.Unless() != "" && r.Given(Join(where, f.Unless())):
+		case slices.ContainsFunc(f.Unless(), func(other string) bool { return r.Given(Join(where, other)) }):
 		case !given:
 			r.Report(path, "missing-field", fmt.Sprintf("%s lacks the field %q", NameOf(where), f.Name), f.Doc+r.Rules.Check(f.Check).Doc)
 		case f.Must == "true" && (is.Value == "" || is.Shape == List && len(is.Items) == 0):

@@ -456,7 +456,7 @@ type FinishRequest struct {
 // Built is the result of a build.
 type Built struct {
 	Artifact string `json:"artifact" form:"digest" doc:"Digest of the artifact that the build pushed"`
-	Revision string `json:"revision" maxLength:"80" doc:"Commit that was built, or digest of the chart's archive"`
+	Revision string `json:"revision" maxLength:"80" doc:"Commit that was built, or digest of the archive of the chart or module"`
 	// Statement is bytes and not JSON, because a signature covers each byte.
 	Statement []byte `json:"statement,omitempty" maxLength:"22000" doc:"The in-toto statement of the build, with the provenance of SLSA; base64"`
 }

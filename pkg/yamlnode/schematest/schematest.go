@@ -41,8 +41,10 @@ func structSchema(t reflect.Type, rules yamlnode.Rules, defs schema) schema {
 		p := valueSchema(f.Type, c, rules, defs)
 		maps.Copy(p, c.Schema)
 		switch kind, ok := p["type"].(string); {
-		case f.Unless() != "":
-			either = append(either, schema{"required": []any{f.Name}}, schema{"required": []any{f.Unless()}})
+		case len(f.Unless()) > 0:
+			for _, name := range append([]string{f.Name}, f.Unless()...) {
+				either = append(either, schema{"required": []any{name}})
+			}
 		case f.Must != "":
 			required = append(required, f.Name)
 			if f.Must == "true" && kind == "array" {

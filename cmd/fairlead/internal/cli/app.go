@@ -97,9 +97,10 @@ Then pushes the artifacts that are not yet in the control plane's registry, and
 publishes the version. If the folder did not change, the command uploads nothing and
 creates no new version.
 
-A runner of your org builds the components whose source is in a git repository, or in a
-repository of charts. The command waits for these builds. A commit, or a version of a
-chart, that a recent version of the app has is not built again.
+A runner of your org builds the components whose source is in a git repository, a
+repository of charts or a module registry. The command waits for these builds. A commit,
+or a version of a chart or module, that a recent version of the app has is not built
+again.
 
 With --as the version gets a name, such as v1.4.0. Every command that takes the ID of
 a version also takes a name. A name always means the same content: if another version

@@ -119,14 +119,17 @@ func (a App) inputs(p *Page) {
 	})
 }
 
-// sourceOf returns the digest of the component's artifact, and the commit from which it was built.
+// sourceOf returns the digest of the component's artifact, and the commit, chart or module from which it was built.
 func sourceOf(c wire.AppComponent) string {
 	if c.Built == nil {
 		return short(c.Artifact)
 	}
 	b := c.Built
-	if b.Chart != "" || strings.HasPrefix(b.Revision, "sha256:") {
+	switch b.Kind {
+	case "chart":
 		return fmt.Sprintf("%s, %s %s of %s", short(c.Artifact), cmp.Or(b.Chart, "chart"), b.Ref, b.URL)
+	case "module":
+		return fmt.Sprintf("%s, module %s %s", short(c.Artifact), b.URL, b.Ref)
 	}
 	return fmt.Sprintf("%s, commit %.12s of %s", short(c.Artifact), b.Revision, b.URL)
 }

@@ -59,7 +59,7 @@ func ParseConfig(name string, config []byte) (*appspec.App, error) {
 type BuiltBy struct {
 	Job fairlead.JobID
 	// Revision is what was built: the commit of a git repository, as hexadecimal digits, or
-	// the digest of a chart's archive.
+	// the digest of the archive of a chart or module.
 	Revision string
 }
 

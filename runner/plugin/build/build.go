@@ -1,10 +1,11 @@
-// Package build is the plugin of builds. A build fetches a component's source from a git repository or a repository of Helm
-// charts, checks it as app.yaml
-// requires, packs it and pushes the artifact. It changes nothing in a customer's account, and runs no file of the repository.
+// Package build is the plugin of builds. A build fetches a component's source from a git repository, a repository of Helm
+// charts or a module registry, and the modules of other places that it calls. It checks the source as app.yaml requires,
+// packs it and pushes the artifact. It changes nothing in a customer's account, and runs no file that it fetched.
 //
 // A workspace holds:
 //
-//	src/          the repository at the commit, or the chart
+//	src/          the repository at the commit, the chart, or the registry's module
+//	modules/      a folder for each package of modules that the source calls, and their list
 //	home/, tmp/   git's home and temporary files
 //	tool.pid      git's process number
 package build
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -63,20 +66,13 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return plugin.Result{}, fmt.Errorf("create the workspace: %w", err)
 	}
-	var revision string
-	var err error
-	switch from := spec.Build.From; from.Kind {
-	case events.OriginGit:
-		revision, err = git{plugin: p, spec: spec, env: env, folder: folder}.fetch(ctx)
-	case events.OriginChart:
-		revision, err = p.fetchChart(ctx, spec, env, folder)
-	default:
-		err = plugin.Errorf(fairlead.ReasonSpecInvalid, "this runner cannot fetch a source of kind %q: update it", from.Kind)
-	}
+	m := p.modules(spec, env)
+	defer m.close()
+	revision, inside, err := p.fetch(ctx, m, folder)
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	digest, err := push(ctx, spec, env, folder)
+	digest, err := push(ctx, m, folder, path.Join(inside, spec.Build.Source))
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -84,15 +80,38 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	return plugin.Result{Built: &wire.Built{Artifact: digest, Revision: revision}}, nil
 }
 
-// push checks the component's files in the folder, packs them and pushes them.
-func push(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) (digest string, err error) {
+// fetch writes the files of the component's origin to the empty folder. It returns the origin's revision, and the folder to
+// which the component's source is relative.
+func (p *Plugin) fetch(ctx context.Context, m *modules, folder string) (revision, inside string, err error) {
+	switch from := m.spec.Build.From; from.Kind {
+	case events.OriginGit:
+		revision, err = git{plugin: p, spec: m.spec, env: m.env, folder: folder, url: from.URL, ref: from.Ref}.fetch(ctx)
+		return revision, ".", err
+	case events.OriginChart:
+		revision, err = p.fetchChart(ctx, m.spec, m.env, folder)
+		return revision, ".", err
+	case events.OriginModule:
+		err = within(ctx, modulesFor, func(ctx context.Context) error {
+			revision, inside, err = m.component(ctx, folder)
+			return err
+		})
+		return revision, inside, err
+	default:
+		return "", "", plugin.Errorf(fairlead.ReasonSpecInvalid, "this runner cannot fetch a source of kind %q: update it", from.Kind)
+	}
+}
+
+// push checks the component's files at the path in the folder, fetches the modules that they call, packs all and pushes the
+// artifact.
+func push(ctx context.Context, m *modules, folder, at string) (digest string, err error) {
+	spec, env := m.spec, m.env
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return "", fmt.Errorf("open the repository: %w", err)
 	}
 	defer root.Close()
 	b := spec.Build
-	c := appspec.Component{Name: b.Component, Type: b.Type, Source: b.Source, Vars: map[string]appspec.Value{}}
+	c := appspec.Component{Name: b.Component, Type: b.Type, Source: at, Vars: map[string]appspec.Value{}}
 	for _, name := range b.Vars {
 		c.Vars[name] = appspec.Value{}
 	}
@@ -103,7 +122,12 @@ func push(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) 
 		}
 		return "", plugin.Errorf(fairlead.ReasonSourceInvalid, "the component's source at this commit has %d problem(s); the first: %s", len(problems), strings.TrimSpace(problems[0].Message+". "+problems[0].Hint))
 	}
-	packed, err := artifact.PackShared(root, source.Folder, source.Shared, artifact.Limits{})
+	if t, _ := component.Of(b.Type); t.Module {
+		if err := within(ctx, modulesFor, func(ctx context.Context) error { return m.collect(ctx, root.FS(), source.Folder) }); err != nil {
+			return "", err
+		}
+	}
+	packed, err := m.pack(root, source)
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
 		return "", &plugin.Error{Reason: fairlead.ReasonSourceInvalid, Message: strings.TrimSpace("the component's source cannot be packed: " + e.Message + ". " + e.Hint), Err: err}
 	}
@@ -111,4 +135,17 @@ func push(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) 
 		return "", fmt.Errorf("pack the source: %w", err)
 	}
 	return env.Push(ctx, spec.Push, packed)
+}
+
+// pack packs the component's files with the modules of other places, if it calls any.
+func (m *modules) pack(root *os.Root, source appspec.Source) (*artifact.Artifact, error) {
+	if len(m.shipped.Modules) == 0 {
+		return artifact.PackShared(root, source.Folder, source.Shared, artifact.Limits{})
+	}
+	fetched, err := os.OpenRoot(m.dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the modules: %w", err)
+	}
+	defer fetched.Close()
+	return artifact.PackModules(root, source.Folder, source.Shared, fetched, artifact.Limits{})
 }

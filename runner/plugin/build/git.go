@@ -3,9 +3,9 @@ package build
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"io"
+	"net/url"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -16,12 +16,14 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/internal/toolprocess"
 )
 
-// git runs git for one job.
+// git runs git for one repository.
 type git struct {
 	plugin *Plugin
 	spec   plugin.Spec
 	env    plugin.Env
 	folder string // of the repository
+	url    string
+	ref    string
 }
 
 // defaultUser is the user name for a secret without one. GitHub requires it for the tokens of its apps. Other servers
@@ -31,11 +33,10 @@ const defaultUser = "x-access-token"
 // fetch writes the files of the ref to the folder and returns the commit. It fetches no history, no submodules and no
 // other refs.
 func (g git) fetch(ctx context.Context) (commit string, err error) {
-	ref := g.spec.Build.From
-	fmt.Fprintf(g.env.Log, "fetching %s of %s\n", ref.Ref, ref.URL)
+	fmt.Fprintf(g.env.Log, "fetching %s of %s\n", g.ref, g.url)
 	for _, args := range [][]string{
 		{"init", "--quiet", "--initial-branch=build", "."},
-		{"fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--end-of-options", ref.URL, ref.Ref},
+		{"fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--end-of-options", g.url, g.ref},
 		{"checkout", "--quiet", "--detach", "--force", "FETCH_HEAD"},
 	} {
 		if err := g.run(ctx, g.env.Log, args...); err != nil {
@@ -47,8 +48,8 @@ func (g git) fetch(ctx context.Context) (commit string, err error) {
 		return "", err
 	}
 	commit = strings.TrimSpace(out.String())
-	if (appspec.Git{Ref: ref.Ref}).Commit() && commit != ref.Ref {
-		return "", plugin.Errorf(fairlead.ReasonSourceUnavailable, "the server of %s returns commit %s in place of %s", ref.URL, commit, ref.Ref)
+	if (appspec.Git{Ref: g.ref}).Commit() && commit != g.ref {
+		return "", plugin.Errorf(fairlead.ReasonSourceUnavailable, "the server of %s returns commit %s in place of %s", g.url, commit, g.ref)
 	}
 	return commit, nil
 }
@@ -64,7 +65,7 @@ func (g git) run(ctx context.Context, stdout io.Writer, args ...string) error {
 	err = end.Failure(ctx)
 	if err != nil && plugin.ReasonOf(err) == fairlead.ReasonToolFailed && !end.Interrupted {
 		return &plugin.Error{Reason: fairlead.ReasonSourceUnavailable, Err: err,
-			Message: fmt.Sprintf("git cannot get %s of %s: see the job's log. Check the URL, the ref, and whether the runner has the secret of a private repository", g.spec.Build.From.Ref, g.spec.Build.From.URL)}
+			Message: fmt.Sprintf("git cannot get %s of %s: see the job's log. Check the URL, the ref, and whether the runner has the secret of a private repository", g.ref, g.url)}
 	}
 	return err
 }
@@ -74,9 +75,10 @@ func (g git) run(ctx context.Context, stdout io.Writer, args ...string) error {
 // protocols but HTTP.
 func (g git) environ() map[string]string {
 	out := toolprocess.Environment(g.plugin.env, g.plugin.passEnv, g.spec, g.env.Workspace)
-	secret := g.env.Environ[g.spec.Build.From.Credentials]
+	from := g.spec.Build.From
+	login := loginFor(from, g.env.Environ[from.Credentials])
 	g.env.Complete(out)
-	delete(out, g.spec.Build.From.Credentials)
+	delete(out, from.Credentials)
 	settings := [][2]string{
 		{"core.hooksPath", "/dev/null"},
 		{"core.fsmonitor", "false"},
@@ -87,13 +89,10 @@ func (g git) environ() map[string]string {
 		{"submodule.recurse", "false"},
 		{"advice.detachedHead", "false"},
 	}
-	if secret != "" {
-		if !strings.Contains(secret, ":") {
-			secret = defaultUser + ":" + secret
-		}
+	if u, err := url.Parse(g.url); err == nil && login.header(u.Host) != "" {
 		// A redirect to another server must not get the password.
 		settings = append(settings, [2]string{"http.followRedirects", "false"},
-			[2]string{"http." + g.spec.Build.From.URL + ".extraHeader", "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(secret))})
+			[2]string{"http." + g.url + ".extraHeader", "Authorization: " + login.basic()})
 	}
 	out["GIT_CONFIG_NOSYSTEM"], out["GIT_CONFIG_GLOBAL"] = "1", "/dev/null"
 	out["GIT_TERMINAL_PROMPT"], out["GIT_ALLOW_PROTOCOL"] = "0", "https:http"

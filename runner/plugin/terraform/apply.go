@@ -28,6 +28,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, fmt.Errorf("write the plan: %w", err)
 	}
 	ran := false
+	j.planned = &b
 	if j.takeInit() {
 		if err := j.checkBackend(); err != nil {
 			return plugin.Result{}, err

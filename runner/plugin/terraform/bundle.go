@@ -27,6 +27,7 @@ type bundle struct {
 	plan    []byte   // the tool's plan file
 	files   []byte   // a tar of the files that the plan added or changed, by path below the workspace's source folder
 	removed []string // files that the plan removed
+	modules bool     // the files contain modules that the plan fetched, which the apply must not fetch again
 }
 
 // maxBundle limits a bundle, in bytes. The control plane has the same limit for saved plans.
@@ -44,10 +45,11 @@ type bundleHeader struct {
 	V       int      `json:"v"` // 1
 	Dir     string   `json:"dir,omitempty"`
 	Removed []string `json:"gone,omitempty"` // files that the plan removed
+	Modules bool     `json:"modules,omitempty"`
 }
 
 func (b bundle) encode() ([]byte, error) {
-	first, err := json.Marshal(bundleHeader{V: 1, Dir: b.dir, Removed: b.removed})
+	first, err := json.Marshal(bundleHeader{V: 1, Dir: b.dir, Removed: b.removed, Modules: b.modules})
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +96,7 @@ func decodeBundle(saved []byte) (bundle, error) {
 			if err := json.Unmarshal(content, &a); err != nil || a.V != 1 {
 				return bundle{}, errNoBundle
 			}
-			b.dir, b.removed = a.Dir, a.Removed
+			b.dir, b.removed, b.modules = a.Dir, a.Removed, a.Modules
 		}
 	}
 	return b, nil
@@ -125,7 +127,7 @@ func (j *job) snapshotFiles() (map[string]fileVersion, error) {
 			switch {
 			case below == dataDir: // do not skip this folder: it contains the modules folder
 				return nil
-			case filepath.Dir(below) == dataDir && filepath.Base(below) != "modules", below == dependencyLock, below == overrideFile, below == unsavedState():
+			case filepath.Dir(below) == dataDir && filepath.Base(below) != modulesDir, below == dependencyLock, below == overrideFile, below == unsavedState():
 				if d.IsDir() {
 					return fs.SkipDir
 				}
@@ -205,7 +207,7 @@ func (j *job) pack(before map[string]fileVersion, plan int64) (files []byte, rem
 }
 
 func (j *job) planTooLarge(total int64, files int) error {
-	return plugin.Errorf(fairlead.ReasonPlanTooLarge, "the plan and the %d files that it wrote to the module's source folder have %d bytes; at most %d can be saved for the apply. Let the plan write less there, or build its files before the deployment", files, total, maxBundle)
+	return plugin.Errorf(fairlead.ReasonPlanTooLarge, "the plan and the %d files that it wrote to the module's source folder have %d bytes; at most %d can be saved for the apply. Let the plan write less there, or build its files before the deployment. Modules that the plan fetched count too: put the component in git, so that a build fetches them", files, total, maxBundle)
 }
 
 // packFile adds one file or symbolic link below root to the tar.

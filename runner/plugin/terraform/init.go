@@ -270,6 +270,14 @@ func (j *job) init(ctx context.Context) error {
 	if err := j.linkProviders(); err != nil {
 		return err
 	}
+	if err := j.placeModules(); err != nil {
+		return err
+	}
+	if j.planned != nil && j.planned.modules {
+		if err := j.unpack(*j.planned); err != nil { // the modules that the plan fetched, as it fetched them
+			return err
+		}
+	}
 	over := j.section("init")
 	done, err := j.useMirror(ctx)
 	if err != nil {
@@ -316,16 +324,7 @@ func (j *job) installed() (providers, modules int) {
 			}
 		}
 	}
-	var manifest struct {
-		Modules []struct {
-			Key string `json:"Key"` // "" is the module itself
-		} `json:"Modules"`
-	}
-	raw, err := os.ReadFile(filepath.Join(j.src, dataDir, "modules", "modules.json"))
-	if err != nil || json.Unmarshal(raw, &manifest) != nil {
-		return providers, 0
-	}
-	for _, m := range manifest.Modules {
+	for _, m := range j.installedModules() {
 		if m.Key != "" {
 			modules++
 		}

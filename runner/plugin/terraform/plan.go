@@ -31,6 +31,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	}
 	changes := false
 	var before map[string]fileVersion
+	var fetched []changeset.Module
 	args := []string{"plan", "-no-color", "-input=false", "-detailed-exitcode", "-out=" + j.path("plan"), "-var-file=" + j.path(variables)}
 	if j.spec.Operation == opPlanDestroy {
 		args = append(args, "-destroy")
@@ -40,6 +41,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		if before, err = j.snapshotFiles(); err != nil {
 			return err
 		}
+		fetched = j.fetchedModules()
 		return j.run.do(ctx, "plan", func() error {
 			err := j.run.start(ctx, j.run.stdout, args...)
 			ee, ended := errors.AsType[*exec.ExitError](err)
@@ -56,6 +58,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if b.plan, err = os.ReadFile(j.path("plan")); err != nil {
 		return plugin.Result{}, fmt.Errorf("read the saved plan: %w", err)
 	}
+	b.modules = j.carryModules(before, fetched)
 	if b.files, b.removed, err = j.pack(before, int64(len(b.plan))); err != nil {
 		return plugin.Result{}, err
 	}
@@ -80,6 +83,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, fmt.Errorf("build the change set: %w", err)
 	}
+	set.Fetch(fetched)
 	p := plugin.Planned(saved, !changes, set, baseOf(b.plan))
 	if err := planstore.Save(ctx, j.state.saved(), string(j.spec.Job), saved); err != nil {
 		return plugin.Result{}, err

@@ -14,6 +14,7 @@
 //	src/       the component's source; the tool runs in it, or in the folder
 //	           of the component that the artifact names
 //	folder     the path of that folder, if it is not src itself
+//	modules/   the modules of other places that the artifact ships
 //	state/     link to the state's folder, in local storage
 //	tmp/       the tool's temporary files
 //	vars.json  the input variables, for all commands
@@ -32,6 +33,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +41,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -141,6 +144,10 @@ type job struct {
 	needsNothing bool   // the module needs no provider and no child module
 	tmp          string // folder for temporary files outside the workspace; "": none
 
+	shipped tfmodule.Shipped       // the modules of other places that the artifact ships
+	placed  map[string]fs.FileInfo // their folders as installed modules, by key
+	planned *bundle                // the plan that is applied; nil: none
+
 	relays     []*relay
 	otherPlace access // the storage that the tool used last; nil: the tool used the storage state last
 }
@@ -197,6 +204,9 @@ func (j *job) fetch(ctx context.Context) (*os.Root, error) {
 	defer root.Close()
 	folder, err := j.env.Fetch(ctx, *j.spec.Artifact, root)
 	if err != nil {
+		return nil, err
+	}
+	if err := j.takeModules(); err != nil {
 		return nil, err
 	}
 	j.src, j.toWorkspace = filepath.Join(j.root, filepath.FromSlash(folder)), ".."

@@ -34,6 +34,9 @@ func (pl Plan) Human(p *Page) {
 			shown = append(shown, c)
 		}
 	}
+	for _, m := range set.Fetched {
+		p.Line("  fetched %s from %s", m.Address, fetchedFrom(m))
+	}
 	more := set.Omitted
 	if len(shown) > maxResources {
 		more += len(shown) - maxResources
@@ -45,6 +48,17 @@ func (pl Plan) Human(p *Page) {
 	if more > 0 {
 		p.Line("  … and %d more", more)
 	}
+}
+
+// fetchedFrom returns where a module is from, and the version or the commit, if there is one.
+func fetchedFrom(m changeset.Module) string {
+	switch {
+	case m.Version != "":
+		return m.Source + " (version " + m.Version + ")"
+	case m.Commit != "":
+		return fmt.Sprintf("%s (commit %.12s)", m.Source, m.Commit)
+	}
+	return m.Source
 }
 
 // Lines returns the text of Human as lines.

@@ -136,8 +136,10 @@ func TestPlanShowsWhyAnObjectChanges(t *testing.T) {
 		{Address: "ConfigMap/acme/web", Action: changeset.Update, Changed: []string{"/data/a~1b"}, Reason: "takes over .data"},
 		{Address: "aws_vpc.main", Action: changeset.Replace, Order: changeset.DeleteFirst, Reason: "replace_because_tainted"},
 		{Address: "hook pre-upgrade", Action: changeset.Run, Unverified: true},
-		{Address: "a.b", Action: changeset.Move, Previous: "a.a"}}}}})
-	for _, want := range []string{`~ ConfigMap/acme/web (data["a/b"], takes over .data)`, "-/+ aws_vpc.main (replace because tainted)", "run hook pre-upgrade (unverified)", "move a.b (was a.a)"} {
+		{Address: "a.b", Action: changeset.Move, Previous: "a.a"}},
+		Fetched: []changeset.Module{{Address: "module.a", Source: "x/a/y", Version: "1.2.0"}, {Address: "module.b", Source: "https://x.io/b.zip"}}}}})
+	for _, want := range []string{`~ ConfigMap/acme/web (data["a/b"], takes over .data)`, "-/+ aws_vpc.main (replace because tainted)", "run hook pre-upgrade (unverified)", "move a.b (was a.a)",
+		"fetched module.a from x/a/y (version 1.2.0)\n", "fetched module.b from https://x.io/b.zip\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -75,4 +77,57 @@ func chart(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 	ts.Defer(srv.Close)
 	ts.Setenv("CHARTS", srv.URL)
+}
+
+// modules serves a registry of modules until the script ends: "modules FOLDER". FOLDER/NAME/VERSION has the files of a version of
+// the module acme/NAME/aws. It sets MODULES to the registry's host. While FOLDER has a file named off, each request fails.
+func modules(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: modules FOLDER")
+	}
+	root := os.DirFS(ts.MkAbs(args[0]))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := fs.Stat(root, "off"); err == nil {
+			w.WriteHeader(http.StatusNotImplemented)
+			return
+		}
+		if r.URL.Path == "/.well-known/terraform.json" {
+			fmt.Fprint(w, `{"modules.v1": "/v1/"}`)
+			return
+		}
+		at := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/acme/"), "/") // NAME/aws/versions, NAME/aws/VERSION/download
+		switch {
+		case len(at) == 4:
+			w.Header().Set("X-Terraform-Get", "/v1/acme/"+at[0]+"/"+at[2]+".tar.gz")
+		case strings.HasSuffix(r.URL.Path, ".tar.gz"):
+			serveArchive(w, root, at[0]+"/"+strings.TrimSuffix(at[1], ".tar.gz"))
+		default:
+			versions, err := fs.ReadDir(root, at[0])
+			if err != nil {
+				http.NotFound(w, r)
+				return
+			}
+			var list []string
+			for _, v := range versions {
+				list = append(list, fmt.Sprintf(`{"version": %q}`, v.Name()))
+			}
+			fmt.Fprintf(w, `{"modules": [{"versions": [%s]}]}`, strings.Join(list, ","))
+		}
+	}))
+	ts.Defer(srv.Close)
+	ts.Setenv("MODULES", strings.TrimPrefix(srv.URL, "http://"))
+}
+
+// serveArchive answers with a tar.gz of a folder.
+func serveArchive(w http.ResponseWriter, root fs.FS, folder string) {
+	files, err := fs.Sub(root, folder)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	zip := gzip.NewWriter(w)
+	archive := tar.NewWriter(zip)
+	if err := errors.Join(archive.AddFS(files), archive.Close(), zip.Close()); err != nil {
+		panic(http.ErrAbortHandler)
+	}
 }

@@ -58,7 +58,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["shorten"] = shorten
 	p.Cmds["issuer"], p.Cmds["token"] = issuer(t)
 	p.Cmds["export"] = export
-	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"] = repositories, commit, replace, chart
+	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"], p.Cmds["modules"] = repositories, commit, replace, chart, modules
 	p.Cmds["certificate"] = certificate
 	p.Cmds["signed"], p.Cmds["alter"] = signed, alter
 	setup := p.Setup

@@ -125,7 +125,11 @@ func (p Provenance) source() resource {
 	if p.From.Kind == OriginGit {
 		return resource{URI: "git+" + p.From.URL + "@" + p.From.Ref, Digest: map[string]string{"gitCommit": p.Revision}}
 	}
-	return resource{Name: strings.TrimPrefix(p.From.Chart+"@"+p.From.Ref, "@"), URI: p.From.URL, Digest: map[string]string{"sha256": strings.TrimPrefix(p.Revision, "sha256:")}}
+	digest := map[string]string{"gitCommit": p.Revision} // a module registry can name a git repository
+	if sum, ok := strings.CutPrefix(p.Revision, "sha256:"); ok {
+		digest = map[string]string{"sha256": sum}
+	}
+	return resource{Name: strings.TrimPrefix(p.From.Chart+"@"+p.From.Ref, "@"), URI: p.From.URL, Digest: digest}
 }
 
 // ParseStatement reads a statement of a build. It ignores fields that it does not know, as in-toto requires. It verifies
@@ -151,8 +155,8 @@ func ParseStatement(payload []byte) (Provenance, error) {
 		Artifact: "sha256:" + s.Subject[0].Digest["sha256"], Revision: b.ResolvedDependencies[0].Digest["gitCommit"],
 		Runner: fairlead.RunnerID(runner), RunnerVersion: r.Builder.Version[builderKind], Job: r.Metadata.InvocationID,
 		Started: r.Metadata.StartedOn, Finished: r.Metadata.FinishedOn}
-	if p.From.Kind != OriginGit {
-		p.Revision = "sha256:" + b.ResolvedDependencies[0].Digest["sha256"]
+	if sum := b.ResolvedDependencies[0].Digest["sha256"]; p.From.Kind != OriginGit && sum != "" {
+		p.Revision = "sha256:" + sum
 	}
 	return p, nil
 }

@@ -60,8 +60,15 @@ func signStatement(t testing.TB, k ed25519.PrivateKey, p events.Provenance) []by
 	return b
 }
 
+// moduled returns the provenance of a module of a registry, which names a git repository or an archive.
+func moduled(revision string) events.Provenance {
+	p := built()
+	p.From, p.Revision = events.Origin{Kind: events.OriginModule, URL: "acme/vpc/aws", Ref: "5.8.1"}, revision
+	return p
+}
+
 func TestProvenanceIsReadAsItWasSigned(t *testing.T) {
-	for name, p := range map[string]events.Provenance{"git": built(), "chart": charted()} {
+	for name, p := range map[string]events.Provenance{"git": built(), "chart": charted(), "module-git": moduled(built().Revision), "module-archive": moduled(charted().Revision)} {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "provenance-"+name+".v1.json", statementOf(t, p))
 			got, err := events.OpenProvenance(t.Context(), signStatement(t, key(2), p), []ed25519.PublicKey{public(1), public(2)})

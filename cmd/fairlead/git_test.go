@@ -80,7 +80,7 @@ func chart(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // modules serves a registry of modules until the script ends: "modules FOLDER". FOLDER/NAME/VERSION has the files of a version of
-// the module acme/NAME/aws. It sets MODULES to the registry's host. While FOLDER has a file named off, each request fails.
+// the module acme/NAME/aws; a file named git has its source in place of them. It sets MODULES to the registry's host. While FOLDER has a file named off, each request fails.
 func modules(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: modules FOLDER")
@@ -98,7 +98,11 @@ func modules(ts *testscript.TestScript, neg bool, args []string) {
 		at := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/acme/"), "/") // NAME/aws/versions, NAME/aws/VERSION/download
 		switch {
 		case len(at) == 4:
-			w.Header().Set("X-Terraform-Get", "/v1/acme/"+at[0]+"/"+at[2]+".tar.gz")
+			where := "/v1/acme/" + at[0] + "/" + at[2] + ".tar.gz"
+			if git, err := fs.ReadFile(root, at[0]+"/"+at[2]+"/git"); err == nil {
+				where = strings.TrimSpace(string(git))
+			}
+			w.Header().Set("X-Terraform-Get", where)
 		case strings.HasSuffix(r.URL.Path, ".tar.gz"):
 			serveArchive(w, root, at[0]+"/"+strings.TrimSuffix(at[1], ".tar.gz"))
 		default:

@@ -267,7 +267,7 @@ func (b *BuiltRef) prove(ctx context.Context, spec JobSpec, keys []ed25519.Publi
 }
 
 // builds reports whether the version's configuration has a source outside the app's folder for the component. It reads
-// only these two fields, so it also reads the configurations of later releases. If a control plane forgets Built, the
+// only these three fields, so it also reads the configurations of later releases. If a control plane forgets Built, the
 // artifact must not count as one from the app's folder.
 func (v *VersionRef) builds(component string) bool {
 	if v == nil {
@@ -275,9 +275,10 @@ func (v *VersionRef) builds(component string) bool {
 	}
 	var config struct {
 		Components []struct {
-			Name  string          `json:"name"`
-			Git   json.RawMessage `json:"git"`
-			Chart json.RawMessage `json:"chart"`
+			Name   string          `json:"name"`
+			Git    json.RawMessage `json:"git"`
+			Chart  json.RawMessage `json:"chart"`
+			Module json.RawMessage `json:"module"`
 		} `json:"components"`
 	}
 	if json.Unmarshal(v.Config, &config) != nil {
@@ -285,7 +286,7 @@ func (v *VersionRef) builds(component string) bool {
 	}
 	for _, c := range config.Components {
 		if c.Name == component {
-			return c.Git != nil || c.Chart != nil
+			return c.Git != nil || c.Chart != nil || c.Module != nil
 		}
 	}
 	return false

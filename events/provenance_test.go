@@ -244,6 +244,9 @@ func TestArtifactWithoutItsProvenanceIsRefused(t *testing.T) {
 		"a spec that forgets the source of a chart": {good, func(s *events.JobSpec) {
 			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"web","type":"helm","chart":{"url":"oci://example.com/web","version":"1.2.0"}}]}`)
 		}, "names no source"},
+		"a spec that forgets the source of a module": {good, func(s *events.JobSpec) {
+			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"web","type":"terraform","module":{"source":"acme/web/aws","version":"1.2.0"}}]}`)
+		}, "names no source"},
 		"a component of the app's folder needs none": {nil, func(s *events.JobSpec) {
 			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"api","git":{}},{"name":"web","type":"terraform","source":"web"}]}`)
 		}, ""},

@@ -65,8 +65,8 @@ bin/staticcheck: FORCE
 	@$(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
 # Packages that use goroutines run with the race detector; of packages that are sequential
-# or slow with it, only the concurrent tests do, or none (tools/testrun/packages.go). Tests use small sizes: 100
-# seeds of the simulator, streams of 4 MiB, and, selected by the day of the year, three
+# or slow with it, only the concurrent tests do, or none (tools/testrun/packages.go). Tests use small sizes: 50
+# seeds of the simulator, streams of 4 MiB, and, selected by the day of the year, one
 # planted mistakes and one of several similar cases (tools/shortrun). Tests use only the
 # pinned OpenTofu, and none from PATH. tools/testrun has the rules. With STRICT=1 a
 # skipped test that tools/testrun does not list is a failure.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // front is a proxy between the runner and the AWS server. The function do gets each request, the request's operation and the
@@ -70,6 +71,7 @@ func (f *front) set(do func(*http.Request, string, int) (string, time.Time)) {
 // refused each time and ends in the dead-letter queue, where a person finds it. A wake-up for a job of another runner is
 // deleted.
 func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	t.Parallel()
 	const receives = 2 // an agent waits a second after each refusal
 	a := newAccountOf(t, receives)

@@ -678,6 +678,7 @@ func withProgram(t *testing.T, img v1.Image, file, path string) v1.Image {
 // A tool, as the user of the real image, reads every process, file, open descriptor and endpoint that it can reach. It finds the
 // credentials of its own operation, and no other secret. The rows with a planted mistake find more, so the test can fail; a short run omits them.
 func TestToolFindsOnlyItsOwnCredentials(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	t.Parallel()
 	var server dockerd.Server
 	t.Cleanup(server.Stop)

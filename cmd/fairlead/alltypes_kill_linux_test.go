@@ -167,6 +167,7 @@ func operations(phase string) (names []string) {
 // each component. The person follows the offered commands. The story ends as it does without a kill, and nothing is left. A short
 // run has one of the cases, and the next one on the next day.
 func TestStoryOfAllTypesSurvivesKills(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	server := newTypesCluster(t)
 	type testCase struct {
 		moment

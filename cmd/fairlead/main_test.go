@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/test/e2e"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/test/proxy"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +45,19 @@ func TestAlone(t *testing.T) {
 	testscript.Run(t, params("alone"))
 }
 
+// storiesOf returns the scripts of a folder. In a short run it returns each second one, and the others on the next day.
+func storiesOf(t *testing.T, folder string) (files []string) {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(folder, "*.txtar"))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no scripts in %s: %v", folder, err)
+	}
+	for i, file := range all {
+		files = append(files, shortrun.OneOf(t, i, file, "")...)
+	}
+	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
+}
+
 // TestStories runs the scripts of testdata/script: `fairlead dev` with a real runner and
 // a real tool.
 func TestStories(t *testing.T) {
@@ -61,6 +76,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"], p.Cmds["modules"] = repositories, commit, replace, chart, modules
 	p.Cmds["certificate"] = certificate
 	p.Cmds["signed"], p.Cmds["alter"] = signed, alter
+	p.Files, p.Dir = storiesOf(t, p.Dir), ""
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("FAIRLEAD_TOFU", tool)

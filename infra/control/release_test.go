@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // A caller that invokes a function without its alias gets a new version at once, and may keep
@@ -90,6 +91,7 @@ func TestBrokenReleaseGoesBack(t *testing.T) {
 // same version twice. So the description changes with the code or the configuration of its own
 // function, also by a parameter, and with nothing else.
 func TestVersionChangesWithItsFunction(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	descriptions := func(p control.Props, values map[string]string) map[string]string {
 		template, err := infratest.SynthVariant(t.TempDir(), func(scope constructs.Construct) (awscdk.Stack, error) { return control.New(scope, p) })
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/deadletter"
 	logtable "github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 func stack(t *testing.T) infratest.Stack {
@@ -29,6 +30,7 @@ func stack(t *testing.T) infratest.Stack {
 }
 
 func TestLint(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	const queue = "the messages only make a function look at the table, or wait for a delivery that the table records"
 	infratest.Lint(t, synth(t).template, map[string]string{
 		"I1022":                     "the CDK writes Fn::Join for each reference in a text; both functions give the same text",
@@ -44,6 +46,7 @@ func TestLint(t *testing.T) {
 }
 
 func TestCheckov(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	infratest.Checkov(t, synth(t).template, map[string]string{
 		"CKV_AWS_7 TokensKey":      "KMS does not rotate keys of HMAC",
 		"CKV_AWS_18 AccessLogs":    "the bucket of access logs does not log itself",
@@ -64,6 +67,7 @@ func TestCheckov(t *testing.T) {
 }
 
 func TestGuard(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	infratest.Guard(t, synth(t).template, map[string]string{
 		"api_gw_v2_authorization_type_configured_check":  "the handlers authenticate each request themselves",
 		"cloudwatch_alarm_action_check":                  "the action of a release's alarm is CodeDeploy's rollback, which TestBrokenReleaseGoesBack asserts",

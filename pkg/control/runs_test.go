@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // acting is an app with a component, and actions for each trigger.
@@ -468,6 +469,7 @@ func TestSchedulesOfActionsOnSQLite(t *testing.T) {
 }
 
 func TestSchedulesOfActionsOnDynamoDB(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
 	t.Parallel()
 	c := newClock()
 	scheduleStory(t, newPlaneAt(t, dynamoTable(t, "schedules"), c.now, c.sleep))

@@ -34,6 +34,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/webhook"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/elasticmq"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // watched is a control plane with a webhook endpoint. The endpoint receives the events of
@@ -253,6 +254,7 @@ func TestLostRunnerIsReportedOnSQLite(t *testing.T) {
 }
 
 func TestLostRunnerIsReportedOnDynamoDBAndSQS(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	t.Parallel()
 	c, table := newClock(), "watch-"+rand.Text()
 	cfg := func(endpoint string) aws.Config {

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/tools/israce"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // bucket is a token bucket, like AWS's rate limits. It gets rate tokens per second and holds at most burst tokens.
@@ -183,6 +184,7 @@ func answer(r *http.Request, status int, body any) (*http.Response, error) {
 // sessions do; a start that STS refuses is repeated, and must not take as long as the start timeout. One limit for all routes would refuse them: the last row
 // shows it.
 func TestTenThousandAgentsStartAtOnce(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	if israce.On {
 		t.Skip("10000 goroutines are slow under the race detector; make test also runs this test without it")
 	}

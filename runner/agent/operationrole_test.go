@@ -45,20 +45,23 @@ func TestEveryOperationHasItsRole(t *testing.T) {
 	}
 }
 
-// A run of an action has the role that its app declares, but never the one that deletes. Other operations keep their own.
-func TestRunOfAnActionHasTheDeclaredRole(t *testing.T) {
+// A run of an action and an apply of a component have the role that the app declares, but never the one that deletes. Other
+// operations keep their own.
+func TestRunAndApplyHaveTheDeclaredRole(t *testing.T) {
 	s := &config.RunnerStack{RoleProvision: "provision", RoleDeploy: "deploy", RoleDeprovision: "deprovision", RoleReadOnly: "read-only"}
 	for name, tt := range map[string]struct {
 		claim wire.Claim
 		want  string // "": refused
 	}{
-		"a run deploys":                             {wire.Claim{Plugin: "script", Operation: "run"}, "deploy"},
-		"a run that declares a role":                {wire.Claim{Plugin: "script", Operation: "run", Role: "provision"}, "provision"},
-		"a run that only reads":                     {wire.Claim{Plugin: "script", Operation: "run", Role: "read-only"}, "read-only"},
-		"a run that wants to delete is refused":     {wire.Claim{Plugin: "script", Operation: "run", Role: "deprovision"}, ""},
-		"a run of a module is refused":              {wire.Claim{Plugin: "terraform", Operation: "run"}, ""},
-		"a plan of a run only reads":                {wire.Claim{Plugin: "script", Operation: "plan-run", Role: "provision"}, "read-only"},
-		"an apply does not get a role of an action": {wire.Claim{Plugin: "script", Operation: "apply", Role: "provision"}, "deploy"},
+		"a run deploys":                            {wire.Claim{Plugin: "script", Operation: "run"}, "deploy"},
+		"a run that declares a role":               {wire.Claim{Plugin: "script", Operation: "run", Role: "provision"}, "provision"},
+		"a run that only reads":                    {wire.Claim{Plugin: "script", Operation: "run", Role: "read-only"}, "read-only"},
+		"a run that wants to delete is refused":    {wire.Claim{Plugin: "script", Operation: "run", Role: "deprovision"}, ""},
+		"a run of a module is refused":             {wire.Claim{Plugin: "terraform", Operation: "run"}, ""},
+		"a plan of a run only reads":               {wire.Claim{Plugin: "script", Operation: "plan-run", Role: "provision"}, "read-only"},
+		"an apply that declares a role":            {wire.Claim{Plugin: "script", Operation: "apply", Role: "provision"}, "provision"},
+		"an apply that wants to delete is refused": {wire.Claim{Plugin: "script", Operation: "apply", Role: "deprovision"}, ""},
+		"a destroy deletes, whatever it declares":  {wire.Claim{Plugin: "script", Operation: "destroy", Role: "provision"}, "deprovision"},
 	} {
 		r, _, err := operationRole(s, "eu-central-1", tt.claim)
 		if (err != nil) != (tt.want == "") || r != nil && r.ARN != tt.want {

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // story runs body in a world with one component, one install and slow tools. The only faults are
@@ -71,6 +72,7 @@ func (w *world) until(t *testing.T, what string, ok func() bool) time.Duration {
 // TestDeathsAreNoticed measures the time from the death of a process or a host until its job
 // leaves the state running. The dead process or host reports nothing itself.
 func TestDeathsAreNoticed(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	running := func(op job.Operation) func(store.Job) bool {
 		return func(j store.Job) bool { return j.Operation == op && j.State == job.Running }
 	}
@@ -116,6 +118,7 @@ func TestDeathsAreNoticed(t *testing.T) {
 
 // TestLostWakeUpIsNoticed measures the time until a job is claimed after its wake-up was lost.
 func TestLostWakeUpIsNoticed(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	for _, fault := range []string{"send-lost", "send-failed", "server-dies-after-write"} {
 		t.Run(fault, func(t *testing.T) {
 			var longest time.Duration
@@ -154,6 +157,7 @@ func TestLostWakeUpIsNoticed(t *testing.T) {
 // cancellation from its marker. Its agent has no part in it: it may be full, or another agent of
 // the runner may have the place for which the queue's message would have come.
 func TestCancelInterruptsWithin3SecondsOnAWS(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	busy := func(w *world) (runs []*run) {
 		for _, h := range w.hosts {
 			steps, _ := h.living()
@@ -226,6 +230,7 @@ func TestCancelInterruptsWithin3SecondsOnAWS(t *testing.T) {
 // A customer's stack sets no time for saves, and its tools change databases and clusters: what has
 // begun can last for minutes after an interrupt. A cancellation waits for the save.
 func TestCancelWaitsForASaveOfFiveMinutes(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	for seed := range uint64(3) {
 		plan := scenario{rates: map[string]float64{"tool-slow": 1}, app: []component{{name: "c1", resources: 4}}, marks: &marks{}, saves: 5 * time.Minute,
 			runners: []runnerPlan{{name: "runner1", storage: "http", hosts: 1, capacity: 1, stack: true}}, installs: []installPlan{{name: "i1", runner: "runner1"}}}

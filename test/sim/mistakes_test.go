@@ -49,7 +49,7 @@ func mistakes() []mistake {
 		{name: "a plan that ends after a cancel is applied", edit: edit{"pkg/deployment/apply.go",
 			"	case d.Stop != \"\":\n		n.State, n.Reason = NodeStopped", "	case d.Stop != \"\" && reconciled:\n		n.State, n.Reason = NodeStopped"},
 			also:   []edit{{"pkg/deployment/apply.go", "	if d.State == Queued || d.Stop != \"\" {\n		return nil\n	}\n	free", "	if d.State == Queued {\n		return nil\n	}\n	free"}},
-			within: 60, finds: []string{"nothing-starts-after-a-cancel"}},
+			within: 60, finds: []string{"nothing-starts-after-a-cancel", "deployments-end"}},
 		{name: "a cancel does not reach the apply", edit: edit{"pkg/deployment/apply.go",
 			"			cmds = append(cmds, Command{Cancel: n.ApplyJob})\n", ""},
 			within: 110, finds: []string{"cancels-reach-jobs", "deployments-end"}},

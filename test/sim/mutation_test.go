@@ -45,7 +45,7 @@ type find struct {
 // seeds. The number of the day (shortrun.Day) selects them. In N days, where N is the number of
 // quick mistakes, each quick mistake is planted shortCount times.
 const (
-	shortCount = 3
+	shortCount = 1
 	quickSeeds = 150
 )
 
@@ -221,6 +221,7 @@ func (m mistake) build(t *testing.T, root string) (string, error) {
 // checks that the failure message has the seed, the trace of the shrunk run, and a command that
 // repeats the violation.
 func TestFailureReportRepeatsTheFailure(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -18,12 +18,13 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/tools/israce"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // The flags of `make simulate`.
 var (
 	firstSeed      = flag.Uint64("seed", 0, "the first `seed`")
-	seedCount      = flag.Uint64("seeds", 0, "number of seeds; 0: 1,000, or 100 with -short")
+	seedCount      = flag.Uint64("seeds", 0, "number of seeds; 0: 1,000, or 50 with -short")
 	only           = flag.String("only", "", "allow only these faults and actions, separated by semicolons, and print the trace")
 	wholeFile      = flag.String("report", "", "`file` for a report of the runs in JSON")
 	mistakesWithin = flag.Int("within", 0, "plant only mistakes that this number of `seeds` finds; 0: all")
@@ -56,7 +57,7 @@ func TestMain(m *testing.M) {
 		if *seedCount == 0 {
 			*seedCount = 1000
 			if testing.Short() {
-				*seedCount = 100
+				*seedCount = 50
 			}
 		}
 		os.Exit(m.Run())
@@ -276,6 +277,7 @@ func replay(t *testing.T) {
 // TestSameSeedIsTheSameRun compares the digests of two runs of a seed, so that a failure can be
 // repeated.
 func TestSameSeedIsTheSameRun(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	seen := map[uint64]uint64{}
 	o := order{Seeds: []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}
 	for range 2 {

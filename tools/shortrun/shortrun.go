@@ -34,3 +34,12 @@ func OneOf[T any](t testing.TB, n int, choices ...T) []T {
 	i := (Day(t) + n) % len(choices)
 	return choices[i : i+1]
 }
+
+// OneDayIn skips the test in a short run, except on one of so many days. Tests with another n run on another day. It is for
+// slow tests of code that changes seldom; tools/testrun/skips.go lists them.
+func OneDayIn(t testing.TB, days, n int) {
+	t.Helper()
+	if testing.Short() && (Day(t)+n)%days != 0 {
+		t.Skipf("a short run has it on one day in %d; make test-all runs it", days)
+	}
+}

@@ -31,3 +31,24 @@ func TestOneOfSelectsEveryChoiceOnSomeDay(t *testing.T) {
 		}
 	}
 }
+
+// A test of one day in three runs on one of three successive days, and in each whole run.
+func TestOneDayInRunsEveryTestOnSomeDay(t *testing.T) {
+	for n := range 3 {
+		ran := 0
+		for day := range 3 {
+			t.Setenv(DayEnv, strconv.Itoa(day))
+			t.Run("test", func(t *testing.T) {
+				defer func() {
+					if !t.Skipped() {
+						ran++
+					}
+				}()
+				OneDayIn(t, 3, n)
+			})
+		}
+		if want := map[bool]int{true: 1, false: 3}[testing.Short()]; ran != want {
+			t.Errorf("test %d ran on %d of 3 days, want %d", n, ran, want)
+		}
+	}
+}

@@ -58,6 +58,29 @@ func allowedSkips(short bool) []allowedSkip {
 	add("other tests start it as a separate process",
 		testName{"test/sim", "TestWorker"})
 	if short {
+		add("it shows that one day in three is chosen", testName{"tools/shortrun", "TestOneDayInRunsEveryTestOnSomeDay"})
+		// shortrun.OneDayIn chooses the day.
+		for pkg, tests := range map[string][]string{
+			"cmd/fairlead":               {"TestStoryOfAllTypesSurvivesKills"},
+			"functions/internal/plane":   {"TestClientsGoOnAfterTheGatewayRefusedThem"},
+			"infra/control":              {"TestCheckov", "TestGuard", "TestLint", "TestVersionChangesWithItsFunction"},
+			"pkg/control":                {"TestLostRunnerIsReportedOnDynamoDBAndSQS", "TestSchedulesOfActionsOnDynamoDB"},
+			"pkg/joblog/cloudwatch":      {"TestLogIsCompleteDespiteAFaultySubscription"},
+			"pkg/joblog/dynamo":          {"TestArchivedIndexConforms", "TestIndexConforms"},
+			"pkg/queue/sqs":              {"TestSQSConforms"},
+			"pkg/store/dynamo":           {"TestDynamoConforms"},
+			"runner":                     {"TestForeignMessagesEndAmongTheDeadLetters", "TestToolFindsOnlyItsOwnCredentials"},
+			"runner/agent":               {"TestTenThousandAgentsStartAtOnce"},
+			"runner/agent/direct":        {"TestPodsOfACloudsClusterEndTheSame", "TestPodsOfBothEndTheSame", "TestReplacedServiceTouchesNoStep", "TestTasksOfBothEndTheSame"},
+			"runner/kubernetes/manifest": {"TestKillAfterOwnNamespaceLeavesNoOrphan"},
+			"runner/plugin/program":      {"TestEveryViolationHasItsReason"},
+			"runner/plugin/terraform":    {"TestProvisionerOutputDoesNotRepeatAnApply", "TestVariablesReachInitPlanAndApply"},
+			"test/sim":                   {"TestCancelInterruptsWithin3SecondsOnAWS", "TestCancelWaitsForASaveOfFiveMinutes", "TestDeathsAreNoticed", "TestFailureReportRepeatsTheFailure", "TestLostWakeUpIsNoticed", "TestSameSeedIsTheSameRun"},
+		} {
+			for _, test := range tests {
+				add("a short run has it on one day in two or three, because it is slow and tests code that changes seldom", testName{pkg, test})
+			}
+		}
 		add("it needs programs that take minutes to build: make test-all runs it",
 			testName{"runner/plugin/terraform", "TestTheOldestSupportedTools"},
 			testName{"runner/plugin/terraform", "TestOldestToolsRefuseUnsupportedPlans"})

@@ -47,6 +47,7 @@ import (
 	"github.com/fairlead/fairlead/tools/elasticmq"
 	"github.com/fairlead/fairlead/tools/moto"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 var (
@@ -536,6 +537,7 @@ func (lost) Send(context.Context, string, []byte, time.Duration) error {
 // Others use up the limit of a route. API Gateway then answers 429 without the function, and without Retry-After. A client comes back by itself,
 // and another route is not refused.
 func TestClientsGoOnAfterTheGatewayRefusedThem(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	c := newCloud(t)
 	h := c.runnerFront()
 	crowd := func(path string) int {

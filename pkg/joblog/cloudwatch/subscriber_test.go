@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/archive"
 	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // shop is an install's log on AWS: its record in CloudWatch, the log, and the subscriber
@@ -105,6 +106,7 @@ func (p *shop) events(s joblog.Stream) (messages []string) {
 // the end, the archive has every written byte. The log counts as complete only if its writer
 // reported its end. Otherwise the log counts as truncated.
 func TestLogIsCompleteDespiteAFaultySubscription(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
 	p := newShop(t)
 	random := mathrand.New(mathrand.NewPCG(7, 7))
 	for epoch := int64(1); epoch <= 8; epoch++ {

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog/dynamo"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // archivedAtOnce is a log that archives each stream as soon as the stream has ended.
@@ -54,6 +55,7 @@ func bucket(t *testing.T) blob.Store {
 }
 
 func TestArchivedIndexConforms(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
 	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {

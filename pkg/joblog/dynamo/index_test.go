@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/dynamo/dynamotest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/moto"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 var (
@@ -47,6 +48,7 @@ func maxStream() int64 {
 }
 
 func TestIndexConforms(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	cfg := config(tables.Endpoint(t))
 	table := "logs-" + rand.Text()
 	if err := dynamotest.CreateLogTable(t.Context(), cfg, table); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 	"github.com/fairlead/fairlead/tools/elasticmq"
 	"github.com/fairlead/fairlead/tools/moto"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // The tests need two servers: ElasticMQ simulates the delays and timeouts of SQS, and moto
@@ -64,6 +65,7 @@ func open(t *testing.T, o sqs.Options) *sqs.Queue {
 }
 
 func TestSQSConforms(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
 	cfg := config(t)
 	var mu sync.Mutex
 	prefixes := map[string]sqs.Options{} // options by folder, so that a second Open gets the same queues

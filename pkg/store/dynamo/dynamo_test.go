@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 var server dynamodblocal.Server
@@ -40,6 +41,7 @@ func table(t *testing.T) (aws.Config, string) {
 }
 
 func TestDynamoConforms(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	cfg, name := table(t)
 	enginetest.Run(t, func(*testing.T) engine.Engine { return dynamo.New(cfg, name) }, enginetest.Options{})
 }

@@ -126,6 +126,7 @@ state_storage_configuration: {type: http}
 // An agent next to the control plane starts a job's pod in a cloud's cluster, with its cloud identity alone. An agent in
 // the cluster starts the same job. Both jobs end the same.
 func TestPodsOfACloudsClusterEndTheSame(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	k := newPods(t)
 	all := cloudClusters(t, k.ns, k.api(t))
 	for _, tc := range []struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/tools/moto"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 var others moto.Server
@@ -94,6 +95,7 @@ const managerRole = "  auth: {role_arn: 'arn:aws:iam::123456789012:role/manager'
 // An agent next to the control plane starts a job's task with a role of the account. An agent in the account starts the
 // same job. Both jobs end the same, whether they succeed or fail.
 func TestTasksOfBothEndTheSame(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	a := newAccount(t)
 	for _, tc := range []struct{ name, definition, state, message string }{
 		{"a job that succeeds", "runner", "succeeded", ""},

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/runner/executor/kubernetes"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -115,6 +116,7 @@ func (k *pods) kill(t *testing.T) func(attempt string) {
 // account starts the same job. Both jobs end the same, whether they succeed or fail. The token is sealed in the table,
 // masked in the API, and in no file of the agents. Agents that replace those next to the control plane start jobs too.
 func TestPodsOfBothEndTheSame(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	k := newPods(t)
 	for _, tc := range []struct{ name, image, state, message string }{
 		{"a job that succeeds", image, "succeeded", ""},

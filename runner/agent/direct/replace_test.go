@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/tools/shortrun"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -139,6 +140,7 @@ func (p *plane) agents(runner, what string, ok func(online []wire.RunnerSession)
 // A step runs while the service of direct launch is replaced by one with an empty disk. The step ends once, at its first
 // attempt. If it dies after the replacement, the next service reports it.
 func TestReplacedServiceTouchesNoStep(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	for name, place := range places(t) {
 		t.Run(name, func(t *testing.T) {
 			environ, text, kill := place(t)

@@ -15,11 +15,13 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	client "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -88,6 +90,7 @@ func newSiteWith(t *testing.T, rules []rbacv1.PolicyRule) site {
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "agent", Namespace: s.namespace}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	awaitRights(t, admin, "system:serviceaccount:"+s.namespace+":agent", s.namespace, rules)
 	expire := int64(3600)
 	issued, err := admin.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, "agent", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &expire}}, metav1.CreateOptions{})
@@ -104,6 +107,21 @@ func newSiteWith(t *testing.T, rules []rbacv1.PolicyRule) site {
 	}
 	t.Cleanup(func() { admin.CoreV1().Namespaces().Delete(context.Background(), s.namespace, metav1.DeleteOptions{}) })
 	return s
+}
+
+// awaitRights waits until the API server grants the last of the rules: it learns of a binding a moment after its creation.
+func awaitRights(t *testing.T, admin client.Interface, user, namespace string, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	last := rules[len(rules)-1]
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: last.APIGroups[0], Resource: last.Resources[0], Verb: last.Verbs[0]}}}
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		got, err := admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && got.Status.Allowed, err
+	})
+	if err != nil {
+		t.Fatalf("the API server does not grant the rights of %s: %v", user, err)
+	}
 }
 
 // rules returns the rules that the chart grants an agent.

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/kubernetes/manifest"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // writes is a transport that counts the requests that change the cluster, and calls at before each. If at returns an error, the
@@ -212,6 +213,7 @@ func TestKillAtEachWriteOfDestroyLeavesNothing(t *testing.T) {
 
 // An install's own namespace comes before the inventory, which is in it.
 func TestKillAfterOwnNamespaceLeavesNoOrphan(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	for _, answered := range []bool{false, true} {
 		for n := 1; n <= 4; n++ {
 			s := newSite(t)

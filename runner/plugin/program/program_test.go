@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/program"
 	"github.com/fairlead/fairlead/runner/workspace"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // asPlugin makes this test's program the plugin of the tests, which keeps a greeting in a file.
@@ -280,6 +281,7 @@ func TestProgramGetsOnlyItsEnvironment(t *testing.T) {
 // A program is not trusted to keep the protocol: each way to break it is a typed failure with advice, and a job that may have changed
 // something is marked so.
 func TestEveryViolationHasItsReason(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	const mutating, finished = `echo '{"event":"mutating"}'; `, `echo '{"event":"finished"}'`
 	for name, tc := range map[string]struct {
 		op, commands string

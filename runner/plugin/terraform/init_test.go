@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
 	"github.com/fairlead/fairlead/test/tofu"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // quoting is a module whose provisioner appends to the file counter for each run, prints says on standard error, and
@@ -32,6 +33,7 @@ resource "terraform_data" "x" {
 // A failing provisioner may quote another tool's advice to run init. The plugin must not run the apply again, and must not
 // report the failure as one before any change.
 func TestProvisionerOutputDoesNotRepeatAnApply(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	for name, path := range tofu.Tools(t) {
 		for what, stderr := range map[string]string{
 			"init":                    `Error: please run "tofu init"`,

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
 	"github.com/fairlead/fairlead/test/tofu"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // deployed is a component that the tests plan and apply like a deployment.
@@ -228,6 +229,7 @@ func (d *deployed) tearDown(t *testing.T) {
 
 // Each of these modules works with the tool alone. The plugin must pass the variables to init, plan and apply.
 func TestVariablesReachInitPlanAndApply(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	opentofu := map[string]bool{"a module's source": true, "the passphrase of the state": true}
 	for what, tc := range variableCases() {
 		t.Run(what, func(t *testing.T) {

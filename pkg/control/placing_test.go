@@ -222,12 +222,15 @@ func TestBoundRunnerIsNeverDeleted(t *testing.T) {
 			var deleted, deployed error
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if i%2 == 0 {
-					time.Sleep(time.Millisecond)
+				if i%4 == 0 {
+					time.Sleep(time.Millisecond) // the deployment comes first
 				}
 				deleted = p.DeleteRunner(p.ctx, control.User{Org: org}, runner)
 			})
 			wg.Go(func() {
+				if i%4 == 2 {
+					time.Sleep(time.Millisecond) // the deletion comes first; else the scheduler decides
+				}
 				_, deployed = p.CreateDeployment(p.ctx, org, install, control.NewDeployment{Kind: "deploy"}, "")
 			})
 			wg.Wait()

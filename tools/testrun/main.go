@@ -142,7 +142,7 @@ type group struct {
 // the CPU while a test waits. The simulator gets the CPU time that remains.
 func groupsOf(packages []pkg, short bool) []group {
 	raced := group{name: "raced", race: true, parallel: 3}
-	plain := group{name: "plain", parallel: 2}
+	plain := group{name: "plain", parallel: 3}
 	simulator := group{name: "simulator", parallel: 1, nice: true}
 	var more []group
 	repeat := func(p pkg, tests string, race bool) {

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 const (
@@ -45,6 +46,7 @@ func stack(t *testing.T, more ...string) infratest.Stack {
 }
 
 func TestLint(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 0)
 	infratest.Lint(t, synth(t).template, map[string]string{
 		"I1022": "the CDK writes Fn::Join for each reference in a text; both functions give the same text, and the published template has Fn::Sub",
 	})
@@ -83,6 +85,7 @@ func TestImageParameterTakesOnlyADigest(t *testing.T) {
 }
 
 func TestCheckov(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	infratest.Checkov(t, synth(t).template, map[string]string{
 		"CKV_AWS_18 StateBucket": "who reads states is in CloudTrail, with the job as the session's name",
 		"CKV_AWS_65 Cluster":     "container insights cost more than the agent, and what a task needs is in the metrics of ECS",
@@ -92,6 +95,7 @@ func TestCheckov(t *testing.T) {
 }
 
 func TestGuard(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	infratest.Guard(t, synth(t).template, map[string]string{
 		"cloudwatch_log_group_retention_period_check":             "how long the runner's own log is kept is the customer's choice",
 		"cloudwatch_log_group_encrypted_check":                    "CloudWatch encrypts every group; what jobs write is not in this one",

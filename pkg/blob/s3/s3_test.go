@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/blob/s3"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/tools/moto"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 var server moto.Server
@@ -71,6 +72,7 @@ func open(t *testing.T, o s3.Options) *s3.Store {
 }
 
 func TestS3Conforms(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	var mu sync.Mutex
 	buckets := map[string]string{} // bucket names by folder, so that a second Open gets the same bucket
 	blobtest.Run(t, blobtest.Harness{

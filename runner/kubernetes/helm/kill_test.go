@@ -104,6 +104,7 @@ func mortality(t *testing.T, ns, version string) *helm.Chart {
 // A step can be killed at any time. Whatever it had written, the next plan and its apply reach the planned state: no object
 // is left over, the release is deployed, and a hook that has begun never runs again without a reason in the plan.
 func TestKillAtEveryWriteConverges(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	type story struct {
 		name   string
 		before func(*world) // what exists before the attempt that dies

@@ -69,6 +69,20 @@ func (a *App) RunnerWarning(kind runnerspec.Kind) string {
 	return ""
 }
 
+// RunnerWarnings returns a sentence for each kind of runner that the app declares and that should not run its jobs although it
+// can.
+func (a *App) RunnerWarnings() (all []string) {
+	if a.Runner == nil {
+		return nil
+	}
+	for _, kind := range a.Runner.Kinds {
+		if why := a.RunnerWarning(runnerspec.Kind(kind)); why != "" {
+			all = append(all, fmt.Sprintf("A runner of kind %s on a sandbox of kind %s: %s.", kind, a.sandboxKind(), why))
+		}
+	}
+	return all
+}
+
 // checkSandbox reports the problems of the sandbox. It adds to edges that all other components need its component.
 func checkSandbox(report reporter, a *App, inputs map[string]Input, edges map[string]map[string]string) {
 	s := a.Sandbox

@@ -46,7 +46,7 @@ file, line and column. The command also packs the sources, to find every problem
 			app, problems := loadApp(root, nil)
 			doc := view.Validation{Dir: args[0], Problems: problems}
 			if app != nil {
-				doc.App = app.Name
+				doc.App, doc.Warnings = app.Name, app.RunnerWarnings()
 			}
 			if err := c.print(doc); err != nil {
 				return err

@@ -157,15 +157,17 @@ type Validation struct {
 	Dir      string
 	App      string // name; "" if it could not be read
 	Problems []appspec.Problem
+	Warnings []string // of a valid app
 }
 
-// JSON returns {"valid", "app", "problems"}. Paths are relative to the folder.
+// JSON returns {"valid", "app", "problems", "warnings"}. Paths are relative to the folder.
 func (v Validation) JSON() any {
 	return struct {
 		Valid    bool              `json:"valid"`
 		App      string            `json:"app,omitempty"`
 		Problems []appspec.Problem `json:"problems"`
-	}{len(v.Problems) == 0, v.App, array(v.Problems)}
+		Warnings []string          `json:"warnings,omitempty"`
+	}{len(v.Problems) == 0, v.App, array(v.Problems), v.Warnings}
 }
 
 // Human writes each problem on one line, in the format of compilers, and its hint
@@ -179,6 +181,9 @@ func (v Validation) Human(p *Page) {
 	}
 	if len(v.Problems) == 0 {
 		p.Line("%s %s is valid: app %s", Styled(p.Style.Good("✓")), v.Dir, v.App)
+	}
+	for _, w := range v.Warnings {
+		p.Line("%s %s", Styled(p.Style.Warn("!")), w)
 	}
 }
 

@@ -206,6 +206,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeVersionNameTaken, http.StatusConflict, "Another version of the app has the name. A name never moves to another version, so that it always means one content.", "Publish it under another name, or without a name. `details.version` is the version that has the name."},
 		{fairlead.CodeVersionNotFound, http.StatusNotFound, "There is no such version of an app.", "{app.show} names the newest."},
 		{fairlead.CodeVersionAltered, http.StatusConflict, "The record of an app's version was altered: its content does not match its identifier. The control plane does not deploy it, and ends a job that is about to start for it.", "Publish the app again from the same folder, which writes the record again, and find out who can write the control plane's table. `details` names the app and the version."},
+		{fairlead.CodeSandboxRunnerMissing, http.StatusUnprocessableEntity, "The runner in the sandbox made a deployed component, and this version runs the component outside.", "Keep `sandbox.runner` as it was, or first deploy a version without the component, which destroys it."},
 		{fairlead.CodeComponentTypeChanged, http.StatusUnprocessableEntity, "A deployed component has another type in this version.", "Give the new component another name: then the old one is destroyed with its old type."},
 		{fairlead.CodeVersionOfOtherApp, http.StatusUnprocessableEntity, "The version belongs to another app.", "Name a version of the app that is installed."},
 	}

@@ -136,6 +136,8 @@ func (v Value) Show(s Scope) (Shown, error) {
 		if missing, ok := errors.AsType[*UnresolvedError](err); ok && missing.Reference.Namespace == Components {
 			out.After = append(out.After, missing.Reference.Name)
 			return KnownAfter(missing.Reference.Name), nil
+		} else if ok && missing.Reference.Namespace == Install {
+			return KnownAfter("the sandbox"), nil // a fact of the runner in the sandbox
 		}
 		if secret {
 			out.Sensitive = true

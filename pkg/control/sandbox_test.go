@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -256,6 +257,122 @@ func TestSandboxRunnerServesNoOtherInstall(t *testing.T) {
 		}
 		if got.Serves == nil || got.Serves.Name != "local" {
 			t.Errorf("the other install is served by %+v", got.Serves)
+		}
+	})
+}
+
+// deployedInSandbox returns a control plane with the install acme, deployed with its runner in the sandbox.
+func deployedInSandbox(t *testing.T) *plane {
+	p := newSandboxPlane(t)
+	p.publish(runnerInSandbox)
+	p.install("acme")
+	id := p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+	p.work()
+	p.workOn("acme-agent", "local")
+	if d := p.deployment(id); d.State != deployment.Succeeded {
+		t.Fatalf("the deployment is %s", d.State)
+	}
+	return p
+}
+
+// The runners outside and inside the sandbox have different environment variables. A change of one side is no change of the other.
+func TestEachSideOfSandboxHasItsOwnEnvironment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := deployedInSandbox(t)
+		p.wantUndeployed("acme", "after the deployment", "")
+		set := func(runner string) {
+			p.must("set a variable", func() error {
+				return errOf(p.SetVariables(p.ctx, me, control.VariableScope{Runner: runner}, map[string]*control.Variable{"REGION": {Value: "eu"}}))
+			})
+		}
+		set("acme-agent")
+		p.wantUndeployed("acme", "after a change in the sandbox", "secrets environment; web environment")
+		set("local")
+		p.wantUndeployed("acme", "after a change outside", "agent environment; network environment; secrets environment; web environment")
+	})
+}
+
+// Before the first deployment, what the runner in the sandbox will have is unknown, and that is no problem.
+func TestFactsOfSandboxRunnerAreKnownLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(runnerInSandbox)
+		p.install("acme")
+		r, err := p.Render(p.ctx, org, "acme", "", "agent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		vars := r.Components[0].Vars
+		if got := vars["runner"]; got.Problem != "" || got.Value != "(known after the sandbox)" {
+			t.Errorf("the identifier of the runner is shown as %+v", got)
+		}
+		if got := vars["url"]; got.Value != "https://fairlead.example.com" {
+			t.Errorf("the URL of the control plane is shown as %+v", got)
+		}
+		p.effective("acme")
+	})
+}
+
+// An install cannot name the runner in its own sandbox, which would then destroy what it runs on. Nothing is built there.
+func TestSandboxRunnerDoesOnlyWhatIsInTheSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(strings.Replace(runnerInSandbox, "{type: kubernetes, job:", "{type: kubernetes, builds: true, job:", 1))
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.work()
+		p.workOn("acme-agent", "local")
+		name := "acme-agent"
+		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Runner: &name})
+		expectCode(t, "an install that names the runner in its sandbox", err, "runner-out-of-reach")
+		const built = "fairlead: v1\nname: shop\ncomponents:\n  web: {type: terraform, source: web, git: {url: \"https://example.com/a.git\", ref: main}}\n"
+		_, err = p.BuildApp(p.ctx, org, "shop", p.canonical(built), "")
+		expectCode(t, "a build", err, "no-build-runner")
+	})
+}
+
+// A version without the runner in the sandbox cannot be deployed while components there exist: no runner would run their jobs.
+func TestVersionCannotDropTheRunnerOfItsComponents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := deployedInSandbox(t)
+		without := runnerInSandbox[:strings.Index(runnerInSandbox, "  runner:\n")] + runnerInSandbox[strings.Index(runnerInSandbox, "components:\n"):]
+		without = strings.Replace(without, without[strings.Index(without, "  agent:\n"):strings.Index(without, "  network:")], "", 1)
+		p.publish(without)
+		_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy}, "")
+		expectCode(t, "a deployment", err, "sandbox-runner-missing")
+		id := p.deploy("acme", control.NewDeployment{Kind: deployment.Teardown, Ask: deployment.AskNever}, "")
+		p.workOn("acme-agent", "local")
+		if d := p.deployment(id); d.State != deployment.Succeeded {
+			t.Fatalf("the teardown is %s", d.State)
+		}
+		id = p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.workOn("local")
+		if d := p.deployment(id); d.State != deployment.Succeeded {
+			t.Errorf("the deployment after the teardown is %s", d.State)
+		}
+		p.ranOn(id, map[string]string{"network": "local", "secrets": "local", "web": "local"})
+	})
+}
+
+// An action after the destroy of a component in the sandbox runs there, so the runner is destroyed after it.
+func TestSandboxRunnerOutlivesItsHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(runnerInSandbox + "actions:\n  goodbye: {type: script, source: goodbye, after: [web.destroy]}\n")
+		p.install("acme")
+		p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.work()
+		p.workOn("acme-agent", "local")
+		d, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Teardown, Ask: deployment.AskNever}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := d.Node("agent"); !slices.Contains(n.Needs, "actions.goodbye") {
+			t.Errorf("the runner in the sandbox is destroyed after %q", n.Needs)
+		}
+		p.workOn("acme-agent", "local")
+		if d := p.deployment(d.ID); d.State != deployment.Succeeded {
+			t.Errorf("the teardown is %s: %s", d.State, nodes(d))
 		}
 	})
 }

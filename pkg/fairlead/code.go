@@ -32,6 +32,7 @@ const (
 	CodeChannelNotFound        Code = "channel-not-found"
 	CodeCommitTooLarge         Code = "commit-too-large"
 	CodeComponentNotFound      Code = "component-not-found"
+	CodeSandboxRunnerMissing   Code = "sandbox-runner-missing"
 	CodeComponentTypeChanged   Code = "component-type-changed"
 	CodeDataBusy               Code = "data-busy"
 	CodeDataCorrupt            Code = "data-corrupt"

@@ -100,22 +100,34 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	if out.Inputs, err = effectiveInputs(v.Spec, given); err != nil {
 		return Effective{}, err
 	}
-	runner, err := runners.ServingRunner(tx, in)
-	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != fairlead.CodeNoRunner {
-		return Effective{}, err
-	}
-	env, err := variablesFor(tx, in, runner.V)
+	env, runner, err := environment(tx, in)
 	if err != nil {
 		return Effective{}, err
 	}
-	if out.Environment, err = effectiveEnvironment(in, runner.V, env); err != nil {
+	if out.Environment, err = effectiveEnvironment(in, runner, env); err != nil {
 		return Effective{}, err
 	}
-	return out, out.compare(tx, in, v, env)
+	inSandbox, _, err := environment(tx, in.In(in.SandboxRunner != nil))
+	if err != nil {
+		return Effective{}, err
+	}
+	return out, out.compare(tx, in, v, map[bool]map[string]setVariable{false: env, true: inSandbox})
 }
 
-// compare adds the variables of each component of the version, and the differences from what is deployed.
-func (out *Effective) compare(tx *kernel.Tx, in store.Install, v Version, env map[string]setVariable) error {
+// environment returns the environment variables of the jobs of the install's runner. Without a runner it returns those of the
+// install.
+func environment(tx *kernel.Tx, in store.Install) (map[string]setVariable, store.Runner, error) {
+	runner, err := runners.ServingRunner(tx, in)
+	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != fairlead.CodeNoRunner {
+		return nil, runner.V, err
+	}
+	env, err := variablesFor(tx, in, runner.V)
+	return env, runner.V, err
+}
+
+// compare adds the variables of each component of the version, and the differences from what is deployed. env has the environment
+// variables of jobs, by whether they run in the sandbox.
+func (out *Effective) compare(tx *kernel.Tx, in store.Install, v Version, env map[bool]map[string]setVariable) error {
 	kept, err := tx.Store.Components(tx.Ctx, in.ID)
 	if err != nil {
 		return err
@@ -151,7 +163,7 @@ func (out *Effective) compare(tx *kernel.Tx, in store.Install, v Version, env ma
 		case !ok && len(there) > 0:
 			out.Undeployed = append(out.Undeployed, Undeployed{Component: comp.Name, What: UndeployedNew})
 		case ok && k.State == store.Present:
-			differ, err := undeployedOf(tx, in, k, v.ID, vars, env)
+			differ, err := undeployedOf(tx, in, k, v.ID, vars, env[k.InSandbox])
 			if err != nil {
 				return err
 			}

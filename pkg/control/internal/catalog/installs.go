@@ -168,6 +168,11 @@ func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 	if r.V.Leaving {
 		return runners.Leaving(r.V)
 	}
+	if r.V.InSandbox {
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeRunnerOutOfReach,
+			Message: fmt.Sprintf("runner %s is in the sandbox of its install, and serves only the components there", runner),
+			Hint:    "Name the runner that creates the sandbox, such as that of the customer's stack."}
+	}
 	named := placement.Install{ID: in.ID, Name: in.Name, Org: in.Org, Group: in.Group, App: in.App, Names: r.V.ID}
 	if _, err := placement.Decide(named, nil, []placement.Runner{runners.Placeable(r.V)}); fairlead.CodeOf(err) == fairlead.CodeNamedRunnerGone {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeRunnerOutOfReach,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
-	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -52,17 +51,16 @@ func (cat *Catalog) Render(ctx context.Context, org fairlead.OrgID, install, ref
 		}
 		comps = []appspec.Component{comp}
 	}
-	env, err := environmentNames(tx, in)
-	if err != nil {
-		return out, err
-	}
 	off := switchedOff(out.Version.Spec, in)
 	for _, comp := range comps {
 		scope, err := scopeOf(tx, in, out.Version, comp)
 		if err != nil {
 			return out, err
 		}
-		shown := RenderedComponent{Component: comp, Off: off[comp.Name], Environment: names(env, comp.Env)}
+		shown := RenderedComponent{Component: comp, Off: off[comp.Name]}
+		if shown.Environment, err = environmentNames(tx, in, out.Version, comp); err != nil {
+			return out, err
+		}
 		if shown.Options, err = scope.showAll(comp.Options); err != nil {
 			return out, err
 		}
@@ -78,13 +76,6 @@ func (cat *Catalog) Render(ctx context.Context, org fairlead.OrgID, install, ref
 		out.Components = append(out.Components, shown)
 	}
 	return out, nil
-}
-
-// names returns the names of both lists of environment variables, sorted, each once.
-func names(env []string, own map[string]appspec.Value) []string {
-	out := slices.AppendSeq(slices.Clone(env), maps.Keys(own))
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // versionToDeploy returns the version that a deployment of the install would use: the one that ref selects, or the newest. It
@@ -103,14 +94,19 @@ func versionToDeploy(tx *kernel.Tx, in store.Install, ref string) (v Version, er
 	return v, err
 }
 
-// environmentNames returns the names of the environment variables of the install's jobs, sorted.
-func environmentNames(tx *kernel.Tx, in store.Install) ([]string, error) {
-	runner, err := runners.ServingRunner(tx, in)
-	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound && fairlead.CodeOf(err) != fairlead.CodeNoRunner {
+// environmentNames returns the names of the environment variables of the component's jobs, sorted, each once.
+func environmentNames(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) ([]string, error) {
+	sandbox, err := InSandbox(tx, in, v, comp.Name)
+	if err != nil {
 		return nil, err
 	}
-	env, err := variablesFor(tx, in, runner.V)
-	return slices.Sorted(maps.Keys(env)), err
+	env, err := kernel.Cached(tx, fmt.Sprintf("environment %s %t", in.ID, sandbox), func() (map[string]setVariable, error) {
+		env, _, err := environment(tx, in.In(sandbox))
+		return env, err
+	})
+	names := slices.AppendSeq(slices.Collect(maps.Keys(env)), maps.Keys(comp.Env))
+	slices.Sort(names)
+	return slices.Compact(names), err
 }
 
 // showAll returns the values as a person may see them.

@@ -76,7 +76,7 @@ func nodeOf(a appspec.Action, v catalog.Version, by deployment.Trigger) deployme
 
 // teardownHooks adds to a teardown the actions of the version that is deployed. If this version was altered, the teardown
 // runs without them: otherwise no person could remove the install.
-func teardownHooks(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error {
+func teardownHooks(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, records map[string]store.Component) error {
 	if inst.Deployed == "" {
 		return nil
 	}
@@ -88,6 +88,7 @@ func teardownHooks(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) 
 		return err
 	}
 	d.Nodes = withHooks(d.Nodes, v)
+	afterHooksInSandbox(d.Nodes, records, v)
 	return nil
 }
 

@@ -135,20 +135,6 @@ func assignRunner(tx *kernel.Tx, inst *store.Stored[store.Install], d *store.Dep
 	return nil
 }
 
-// runnerOf returns the runner of the node's jobs. ok is false if the deployment itself makes it.
-func runnerOf(tx *kernel.Tx, inst store.Install, d deployment.Deployment, n deployment.Node) (r store.Stored[store.Runner], ok bool, err error) {
-	v, err := catalog.ReadVersion(tx, d.Version)
-	if err != nil {
-		return r, false, err
-	}
-	sandbox, err := catalog.InSandbox(tx, inst, v, n.Component)
-	if err != nil || sandbox && inst.SandboxRunner == nil {
-		return r, false, err
-	}
-	r, err = runners.ServingRunner(tx, inst.In(sandbox))
-	return r, err == nil, err
-}
-
 // needRegistries refuses the deployment if the runner of an image has no registry.
 func needRegistries(tx *kernel.Tx, inst store.Install, d deployment.Deployment) error {
 	for _, n := range d.Nodes {
@@ -237,7 +223,7 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 		if d.Nodes, err = removals(left); err != nil {
 			return err
 		}
-		return teardownHooks(tx, inst, d)
+		return teardownHooks(tx, inst, d, records)
 	}
 	inputs, err := checkInputs(tx, inst, v.Spec)
 	if err != nil {
@@ -257,6 +243,8 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 			k, _ := v.Spec.Component(name)
 			if was, there := left[name]; there && was.TypeOf().Name != k.Type {
 				return typeChanged(inst, was, k.Type, v.ID)
+			} else if err := keptInSandbox(inst, was, v); err != nil {
+				return err
 			}
 			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Role: k.Role, Needs: without(k.DependsOn, off), State: deployment.Pending})
 			names = append(names, name)
@@ -273,6 +261,7 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 		d.Nodes = append(d.Nodes, n)
 	}
 	d.Nodes = withHooks(d.Nodes, v)
+	afterHooksInSandbox(d.Nodes, records, v)
 	return nil
 }
 

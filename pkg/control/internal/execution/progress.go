@@ -260,31 +260,6 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
 }
 
-// placeOf returns the install as the jobs of the command's node see it: in the sandbox, or outside of it. Before the plan of
-// the component that deploys the runner in the sandbox, it makes that runner.
-func placeOf(tx *kernel.Tx, inst *store.Stored[store.Install], d store.Deployment, cmd deployment.Command) (store.Install, error) {
-	n := d.Node(cmd.Component)
-	if n.Destroy {
-		k, err := tx.Component(inst.V.ID, cmd.Component)
-		return inst.V.In(k.V.InSandbox), err
-	}
-	version := d.Version
-	if n.Run != nil {
-		version = n.Run.Version
-	}
-	v, err := catalog.ReadVersion(tx, version)
-	if err != nil {
-		return inst.V, err
-	}
-	if cmd.Operation == job.OpPlan && !d.PlanOnly {
-		if err := catalog.KeepSandboxRunner(tx, inst, v, cmd.Component); err != nil {
-			return inst.V, err
-		}
-	}
-	sandbox, err := catalog.InSandbox(tx, inst.V, v, cmd.Component)
-	return inst.V.In(sandbox), err
-}
-
 // upToDate reports whether the component needs no plan. If so, it records the deployment's
 // version as that of the component, as a plan without changes does.
 func upToDate(tx *kernel.Tx, inst store.Install, d store.Deployment, component string, vars map[string]appspec.Resolved) (bool, error) {

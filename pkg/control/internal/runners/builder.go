@@ -14,7 +14,7 @@ func Builder(tx *kernel.Tx, org fairlead.OrgID) (store.Stored[store.Runner], err
 		if err != nil {
 			return store.Stored[store.Runner]{}, err
 		}
-		if r.V.Builds && !r.V.Leaving && r.V.VendorMode() != fairlead.ModeDisabled {
+		if r.V.Builds && !r.V.InSandbox && !r.V.Leaving && r.V.VendorMode() != fairlead.ModeDisabled {
 			return r, nil
 		}
 	}

@@ -287,30 +287,9 @@ func nextRun(s store.ActionSchedule, after time.Time) (time.Time, error) {
 // down count as one. If a run of the action has not ended, or the run is refused, the schedule records that it skipped
 // the time.
 func (ex *Execution) SweepSchedules(ctx context.Context, s *Swept) error {
-	for range sweepPages {
-		due, err := ex.Store.DueSchedules(ctx, ex.Now(), sweepPage)
-		if err != nil {
-			return err
-		}
-		moved := 0
-		for _, r := range due {
-			did, err := ex.sweepSchedule(ctx, r.V, s)
-			if err != nil {
-				s.Failed++
-				ex.Logger.Warn("the sweep cannot handle a schedule; the next sweep tries again", "install", r.V.InstallName, "action", r.V.Action, "error", err)
-			}
-			if did {
-				moved++
-			}
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-		}
-		if len(due) < sweepPage || moved == 0 {
-			return nil
-		}
-	}
-	return nil
+	return sweepDue(ctx, ex, s, ex.Store.DueSchedules, func(a store.ActionSchedule) (bool, error) {
+		return ex.sweepSchedule(ctx, a, s)
+	}, func(a store.ActionSchedule) []any { return []any{"install", a.InstallName, "action", a.Action} })
 }
 
 // sweepSchedule handles one schedule, and reports whether it is no longer due. Of several sweeps at the same time only

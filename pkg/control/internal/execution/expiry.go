@@ -11,31 +11,13 @@ import (
 // SweepPlans ends the components whose plans expired, one commit for each deployment. Without it a deployment whose plan
 // no person reads would hold its install for ever. It adds its results to s.
 func (ex *Execution) SweepPlans(ctx context.Context, s *Swept) error {
-	for range sweepPages {
-		due, err := ex.Store.DueDeployments(ctx, ex.Now(), sweepPage)
-		if err != nil {
-			return err
+	return sweepDue(ctx, ex, s, ex.Store.DueDeployments, func(d store.Deployment) (bool, error) {
+		moved, err := ex.sweepPlans(ctx, d)
+		if moved {
+			s.Plans++
 		}
-		moved := 0
-		for _, r := range due {
-			did, err := ex.sweepPlans(ctx, r.V)
-			if err != nil {
-				s.Failed++
-				ex.Logger.Warn("the sweep cannot end expired plans; the next sweep tries again", "deployment", r.V.ID, "error", err)
-			}
-			if did {
-				s.Plans++
-				moved++
-			}
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-		}
-		if len(due) < sweepPage || moved == 0 {
-			return nil
-		}
-	}
-	return nil
+		return moved, err
+	}, func(d store.Deployment) []any { return []any{"deployment", d.ID} })
 }
 
 // sweepPlans ends the expired plans of one deployment, and reports whether there were any. Of several sweeps at the same

@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// A sweep reads overdue jobs in pages, the most overdue first, up to sweepPages pages.
+// A sweep reads overdue objects in pages, the most overdue first, up to sweepPages pages.
 // These pages hold 20,000 jobs, as many as the loss of a host or a network affects at the
 // same time. The next sweep handles the rest.
 const (
@@ -51,18 +51,28 @@ func (s Swept) LogValue() slog.Value {
 // SweepJobs handles the jobs that are due, in one short commit each, so that concurrent
 // claims and reports wait for one commit at most. It adds its results to s.
 func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
+	return sweepDue(ctx, ex, s, ex.Store.DueJobs, func(j store.Job) (bool, error) {
+		s.Looked++
+		return ex.sweepJob(ctx, j, s)
+	}, func(j store.Job) []any { return []any{"job", j.ID} })
+}
+
+// sweepDue reads the objects that are due in pages, and gives each to handle, which reports whether the object is no
+// longer due. An object that handle fails on is logged with the attributes of name, counted in s.Failed, and left to the
+// next sweep.
+func sweepDue[V any](ctx context.Context, ex *Execution, s *Swept, due func(context.Context, time.Time, int) ([]store.Stored[V], error),
+	handle func(V) (moved bool, err error), name func(V) []any) error {
 	for range sweepPages {
-		due, err := ex.Store.DueJobs(ctx, ex.Now(), sweepPage)
+		page, err := due(ctx, ex.Now(), sweepPage)
 		if err != nil {
 			return err
 		}
 		moved := 0
-		for _, r := range due {
-			s.Looked++
-			did, err := ex.sweepJob(ctx, r.V, s)
+		for _, r := range page {
+			did, err := handle(r.V)
 			if err != nil {
 				s.Failed++
-				ex.Logger.Warn("the sweep cannot handle a job; the next sweep tries again", "job", r.V.ID, "error", err)
+				ex.Logger.Warn("the sweep cannot handle an object that is due; the next sweep tries again", append(name(r.V), "error", err)...)
 			}
 			if did {
 				moved++
@@ -71,8 +81,8 @@ func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
 				return ctx.Err()
 			}
 		}
-		if len(due) < sweepPage || moved == 0 {
-			return nil // the next page would contain the same jobs
+		if len(page) < sweepPage || moved == 0 {
+			return nil // the next page would contain the same objects
 		}
 	}
 	return nil

@@ -9,7 +9,52 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Records of placement: runners, rules, groups, members and variables.
+// Records of placement: groups, members, variables, and the installs that use a runner.
+
+// Group is a group of installs and runners. The root group has no record.
+type Group struct {
+	Org         fairlead.OrgID `json:"org"`
+	Path        placement.Path `json:"path"`
+	Description string         `json:"description,omitempty"`
+	Leaving     bool           `json:"leaving,omitempty"` // it is being deleted: it takes no new members
+	Made        string         `json:"made"`              // identifies the request that made it
+	Created     time.Time      `json:"created"`
+}
+
+// Kinds of members of a group.
+const (
+	MemberInstall = "INSTALL"
+	MemberRunner  = "RUNNER"
+)
+
+// Member is an install or a runner in a group. A group with members cannot be
+// deleted. The root group can never be deleted, so it has no list of members.
+type Member struct {
+	Group placement.Path `json:"group"`
+	Kind  string         `json:"kind"`
+	Name  string         `json:"name"`
+}
+
+// Kinds of scopes of variables. Later kinds override earlier ones.
+const (
+	ScopeRunner  = "RUNNER"  // by identifier
+	ScopeGroup   = "GROUP"   // by path
+	ScopeApp     = "APP"     // by name
+	ScopeInstall = "INSTALL" // by identifier
+)
+
+// Scope is the runner, group, app or install that variables are set on.
+type Scope struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// Variables are the environment variables that are set on one scope, for its jobs.
+type Variables struct {
+	Org    fairlead.OrgID   `json:"org"` // empty: a shared runner
+	Of     Scope            `json:"of"`
+	Values map[string]Input `json:"values"`
+}
 
 // AllRunners lists every runner of an org, for placement; with org "" every shared
 // runner.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/events"
@@ -111,10 +112,9 @@ func checkSpec() events.JobSpec {
 	return events.JobSpec{Plugin: "check", Operation: "check", Timeout: 60, Grace: 5}
 }
 
-// The chart installs and its agent runs jobs. An upgrade keeps the runner's identity. An uninstall leaves no object. The
-// namespace enforces the restricted pod security standard.
-func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
-	kubeconfig := cluster.Kubeconfig(t)
+// connect returns the configuration of the cluster and a client of it. Both allow more requests than a controller's default.
+func connect(t *testing.T, kubeconfig string) (*rest.Config, *kubernetes.Clientset) {
+	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +124,14 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg, c
+}
+
+// The chart installs and its agent runs jobs. An upgrade keeps the runner's identity. An uninstall leaves no object. The
+// namespace enforces the restricted pod security standard.
+func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
+	kubeconfig := cluster.Kubeconfig(t)
+	cfg, c := connect(t, kubeconfig)
 	ctx := t.Context()
 	ns, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chart-",
 		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}, metav1.CreateOptions{})

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -85,15 +84,7 @@ components:
 // and deploys a second runner there, whose pods run all other jobs. A person approves three times. The teardown leaves nothing.
 func TestSandboxFromNothing(t *testing.T) {
 	kubeconfig := cluster.Kubeconfig(t)
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS, cfg.Burst = 200, 400
-	c, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg, c := connect(t, kubeconfig)
 	ns, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "sandbox-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

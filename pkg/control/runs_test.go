@@ -475,6 +475,40 @@ func TestSchedulesOfActionsOnDynamoDB(t *testing.T) {
 	scheduleStory(t, newPlaneAt(t, dynamoTable(t, "schedules"), c.now, c.sleep))
 }
 
+// After a restore the outputs of the components are in doubt, so no run may use them. The schedule shows why it skipped its
+// time. A deployment ends the doubt, and the next time starts one run.
+func TestScheduleAfterARestoreWaitsForADeployment(t *testing.T) {
+	c := newClock()
+	p := newPlaneAt(t, enginetest.Memory(), c.now, c.sleep)
+	p.publish(acting)
+	p.install("acme")
+	p.deployed()
+	p.sleep(3 * 24 * time.Hour)
+	p.restore()
+	sweep := func(runs, skipped int) {
+		t.Helper()
+		p.must("sweep", func() error {
+			s, err := p.Sweep(p.ctx)
+			if s.Runs != runs || s.Skipped != skipped {
+				t.Errorf("the sweep started %d runs and skipped %d, want %d and %d", s.Runs, s.Skipped, runs, skipped)
+			}
+			return err
+		})
+		p.work()
+	}
+	sweep(0, 1)
+	if k := p.schedule().Timing.Skipped; k == nil || k.Code != "action-components" || !strings.Contains(k.Message, "db (unknown)") {
+		t.Errorf("the schedule shows %+v", k)
+	}
+	sweep(0, 0)
+	p.deployed() // its plans find no changes
+	p.sleep(24 * time.Hour)
+	sweep(1, 0)
+	if got := p.runs("backup"); !slices.Equal(got, []string{"schedule succeeded"}) {
+		t.Errorf("the runs are %q", got)
+	}
+}
+
 // An install that is forgotten with its components has no schedule left. The sweep would otherwise look at it forever.
 func TestForgottenInstallHasNoSchedule(t *testing.T) {
 	ran(t, func(p *plane, _ *[]events.JobSpec) {

@@ -125,10 +125,10 @@ type Build struct {
 
 // Origin is a place from which a build fetches a source.
 type Origin struct {
-	Kind        string `json:"kind"`                  // OriginGit, OriginChart or OriginModule
-	URL         string `json:"url"`                   // of the git repository, of the repository of charts, or oci://… of the chart; address of the module in its registry
+	Kind        string `json:"kind"`                  // OriginGit, OriginChart, OriginModule or OriginOCI
+	URL         string `json:"url"`                   // of the git repository, of the repository of charts, or oci://… of the chart or the artifact; address of the module in its registry
 	Chart       string `json:"chart,omitempty"`       // name of the chart in a repository of charts
-	Ref         string `json:"ref"`                   // commit, tag or branch; version of the chart or the module
+	Ref         string `json:"ref"`                   // commit, tag or branch; version of the chart or the module; digest of the artifact
 	Credentials string `json:"credentials,omitempty"` // name of the runner's secret with the password; "": none
 }
 
@@ -137,6 +137,7 @@ const (
 	OriginGit    = "git"
 	OriginChart  = "chart"
 	OriginModule = "module"
+	OriginOCI    = "oci"
 )
 
 // VersionRef is an app version with all data from which its identifier is computed.

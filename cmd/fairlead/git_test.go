@@ -7,12 +7,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fairlead/fairlead/tools/gitserver"
@@ -54,6 +57,16 @@ func replace(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s does not contain %q", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(content, args[1], args[2])), 0o600))
+}
+
+// ociRegistry serves an OCI registry until the script ends: "ociregistry". It sets OCI to its host.
+func ociRegistry(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: ociregistry")
+	}
+	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	ts.Defer(srv.Close)
+	ts.Setenv("OCI", strings.TrimPrefix(srv.URL, "http://"))
 }
 
 // chart serves a repository with one chart, whose folder is below FOLDER, until the script ends: "chart FOLDER NAME VERSION".

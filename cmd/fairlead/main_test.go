@@ -73,7 +73,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["shorten"] = shorten
 	p.Cmds["issuer"], p.Cmds["token"] = issuer(t)
 	p.Cmds["export"] = export
-	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"], p.Cmds["modules"] = repositories, commit, replace, chart, modules
+	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"], p.Cmds["modules"], p.Cmds["ociregistry"] = repositories, commit, replace, chart, modules, ociRegistry
 	p.Cmds["certificate"] = certificate
 	p.Cmds["signed"], p.Cmds["alter"] = signed, alter
 	p.Files, p.Dir = storiesOf(t, p.Dir), ""

@@ -93,14 +93,16 @@ type Component struct {
 	Name string `json:"name" key:"component"`
 	Type string `json:"type" must:"there" check:"componenttype" alias:"kind" doc:"What the component is."` // a name in component.Types
 	// Source is the folder of the component's module: a cleaned, slash-separated
-	// path, relative to the app's folder or to the top of Git or Module. "." is the top.
-	Source string `json:"source" must:"unless chart module" check:"source" alias:"path dir directory folder" doc:"The folder of the component, inside the app's folder, the git repository or the module."`
+	// path, relative to the app's folder or to the top of Git, Module or OCI. "." is the top.
+	Source string `json:"source" must:"unless chart module oci" check:"source" alias:"path dir directory folder" doc:"The folder of the component, inside the app's folder, the git repository, the module or the OCI artifact."`
 	// Git is the repository that has the source; nil: the app's folder has it.
 	Git *Git `json:"git,omitempty" alias:"repository" doc:"The git repository that has the source. If absent: the app's folder has it."`
 	// Chart is the chart in a repository of charts; nil: the app's folder or Git has the source.
 	Chart *Chart `json:"chart,omitempty" doc:"The Helm chart in a repository of charts, for a component of type helm. It replaces source."`
 	// Module is the module in a module registry; nil: the source is in another place.
 	Module *RegistryModule `json:"module,omitempty" doc:"The module in a module registry, for a component of type terraform. Its source is then a folder of the module, which is its top if absent."`
+	// OCI is the artifact in an OCI registry; nil: the source is in another place.
+	OCI *OCI `json:"oci,omitempty" alias:"artifact package" doc:"The artifact in an OCI registry, by its digest, such as a plugin of another vendor. Its source is then a folder of the artifact, which is its top if absent."`
 	// DependsOn holds the names of the components that must be deployed before this
 	// component: the components listed under depends_on, and the components whose
 	// outputs Vars refers to. The names are sorted, without repetition.

@@ -23,11 +23,7 @@ type Chart struct {
 var (
 	chartName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$`)
 	chartVersion = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){0,2}([-+][0-9A-Za-z.+-]{1,100})?$`)
-	ociPath      = regexp.MustCompile(`^(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$`)
 )
-
-// ociScheme begins the URL of a chart in an OCI registry.
-const ociScheme = "oci"
 
 // checkChart reports what is wrong with the chart of a component.
 func checkChart(report reporter, where string, c Component) {
@@ -35,16 +31,13 @@ func checkChart(report reporter, where string, c Component) {
 	if h == nil {
 		return
 	}
-	if c.Git != nil {
-		report(where+".chart", "two-origins", fmt.Sprintf("the component %s has its source in git and in a repository of charts", yamlnode.Quote(c.Name)), "Remove one of the two.")
-	}
 	if t, known := component.Of(c.Type); known && !t.Charts {
 		report(where+".chart", "not-a-chart", fmt.Sprintf("the component %s is of type %s and has a chart", yamlnode.Quote(c.Name), t.Name), "Only a component whose source is a Helm chart has a chart.")
 	}
 	u, err := url.Parse(h.URL)
 	isOCI := err == nil && u.Scheme == ociScheme
 	switch {
-	case isOCI && (u.Host == "" || u.User != nil || !ociPath.MatchString(u.Path) || u.RawQuery != "" || u.Fragment != ""):
+	case isOCI && !ociRepository(u):
 		report(where+".chart.url", "invalid-chart-url", fmt.Sprintf("the chart of component %s has no valid address in a registry", yamlnode.Quote(c.Name)), "Write oci://HOST/PATH/NAME, and the version under version.")
 	case isOCI && h.Name != "":
 		report(where+".chart.name", "invalid-chart-url", fmt.Sprintf("the chart of component %s is named twice", yamlnode.Quote(c.Name)), "The address oci://HOST/PATH/NAME has the name of the chart already.")

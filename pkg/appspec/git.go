@@ -33,43 +33,56 @@ func (g Git) Commit() bool { return commitPattern.MatchString(g.Ref) }
 
 // Built reports whether a build makes the component's artifact. The artifact of another component is packed from the
 // app's folder.
-func (c Component) Built() bool { return c.Git != nil || c.Chart != nil || c.Module != nil }
+func (c Component) Built() bool { return len(c.origins()) > 0 }
 
 // Origin is the place from which a build fetches a source.
 type Origin struct {
-	Kind        string // OriginGit, OriginChart or OriginModule
-	URL         string // of the git repository or the repository of charts; address of the module in its registry
+	Kind        string // OriginGit, OriginChart, OriginModule or OriginOCI
+	URL         string // of the git repository, the repository of charts or the OCI artifact; address of the module in its registry
 	Chart       string // name of the chart in a repository of charts
-	Ref         string // commit, tag or branch; version of the chart or the module
+	Ref         string // commit, tag or branch; version of the chart or the module; digest of the OCI artifact
 	Credentials string // name of a secret of the build runner; "": none
 }
 
-// The kinds of an Origin.
+// The kinds of an Origin. Each is also the name of its field in a component.
 const (
 	OriginGit    = "git"
 	OriginChart  = "chart"
 	OriginModule = "module"
+	OriginOCI    = "oci"
 )
 
 // From returns the place from which a build fetches the component's source; the zero Origin if it is not built.
 func (c Component) From() Origin {
-	switch {
-	case c.Git != nil:
-		return Origin{Kind: OriginGit, URL: c.Git.URL, Ref: c.Git.Ref, Credentials: c.Git.Credentials}
-	case c.Chart != nil:
-		return Origin{Kind: OriginChart, URL: c.Chart.URL, Chart: c.Chart.Name, Ref: c.Chart.Version, Credentials: c.Chart.Credentials}
-	case c.Module != nil:
-		return Origin{Kind: OriginModule, URL: c.Module.Address, Ref: c.Module.Version, Credentials: c.Module.Credentials}
+	if all := c.origins(); len(all) > 0 {
+		return all[0]
 	}
 	return Origin{}
 }
 
-// SameBuild reports whether a build of o has the result of a build of c: a commit, and a version of a chart or module, name
-// the same files at each build.
+// origins returns the places that the component names. A valid component names at most one.
+func (c Component) origins() (all []Origin) {
+	if g := c.Git; g != nil {
+		all = append(all, Origin{Kind: OriginGit, URL: g.URL, Ref: g.Ref, Credentials: g.Credentials})
+	}
+	if h := c.Chart; h != nil {
+		all = append(all, Origin{Kind: OriginChart, URL: h.URL, Chart: h.Name, Ref: h.Version, Credentials: h.Credentials})
+	}
+	if m := c.Module; m != nil {
+		all = append(all, Origin{Kind: OriginModule, URL: m.Address, Ref: m.Version, Credentials: m.Credentials})
+	}
+	if o := c.OCI; o != nil {
+		all = append(all, Origin{Kind: OriginOCI, URL: o.URL, Ref: o.Digest, Credentials: o.Credentials})
+	}
+	return all
+}
+
+// SameBuild reports whether a build of o has the result of a build of c: a commit, a version of a chart or module, and a
+// digest name the same files at each build.
 func (c Component) SameBuild(o Component) bool {
 	a, b := c.From(), o.From()
 	a.Credentials, b.Credentials = "", ""
-	fixed := c.Chart != nil || c.Module != nil || c.Git != nil && c.Git.Commit()
+	fixed := c.Built() && (c.Git == nil || c.Git.Commit())
 	return fixed && a == b && c.Source == o.Source && c.Type == o.Type
 }
 
@@ -158,9 +171,13 @@ func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
 // checkBuiltSource reports what is wrong with the source of a component that is built.
 func checkBuiltSource(report reporter, where string, c Component) {
 	checkSource(func(where, code, message, _ string) {
-		report(where, code, strings.ReplaceAll(message, "the app's folder", "the repository"), "Name a folder of the repository or the module, such as ./network.")
+		report(where, code, strings.ReplaceAll(message, "the app's folder", "the repository"), "Name a folder of the repository, the module or the artifact, such as ./network.")
 	}, where, c.Source)
+	if all := c.origins(); len(all) > 1 {
+		report(where+"."+all[1].Kind, "two-origins", fmt.Sprintf("the component %s has its source in several places: %s and %s", yamlnode.Quote(c.Name), all[0].Kind, all[1].Kind), "Remove one of the two.")
+	}
 	checkGit(report, where, c)
 	checkChart(report, where, c)
 	checkRegistryModule(report, where, c)
+	checkOCI(report, where, c)
 }

@@ -187,7 +187,7 @@ func (r *reader) complete() {
 	}
 	for i := range r.app.Components {
 		c := &r.app.Components[i]
-		if (c.Chart != nil || c.Module != nil) && !r.Given("components."+c.Name+".source") {
+		if (c.Chart != nil || c.Module != nil || c.OCI != nil) && !r.Given("components."+c.Name+".source") {
 			c.Source = "."
 		}
 		c.Enabled = switchSpelling(c.Enabled)

@@ -218,6 +218,20 @@ func badApps() map[string]badApp {
 				"8:32 two-origins: ", `9:77 invalid-name: "var.token"`, "10:41 invalid-module-address: use git", "11:32 invalid-source: leaves the repository", "13:32 missing-field: version",
 			},
 		},
+		"an OCI artifact that no build can fetch": {
+			"fairlead: v1\nname: a\ncomponents:\n" +
+				"  a: {type: plugin, oci: {url: 'https://ghcr.io/acme/x', digest: 'sha256:" + strings.Repeat("0", 64) + "'}}\n" +
+				"  b: {type: plugin, oci: {url: 'oci://ghcr.io/acme/x:v1', digest: 'sha256:" + strings.Repeat("0", 64) + "'}}\n" +
+				"  c: {type: plugin, oci: {url: 'oci://ghcr.io/acme/x', digest: v1}}\n" +
+				"  d: {type: plugin, oci: {url: 'oci://ghcr.io/acme/x'}}\n" +
+				"  e: {type: plugin, source: ., git: {url: 'https://git.example.com/x', ref: v1}, oci: {url: 'oci://ghcr.io/acme/x', digest: 'sha256:" + strings.Repeat("0", 64) + "'}}\n" +
+				"  f: {type: plugin, oci: {url: 'oci://ghcr.io/acme/x', digest: 'sha256:" + strings.Repeat("0", 64) + "', credentials: var.token}}\n" +
+				"  g: {type: script, source: ./g, oci: {url: 'oci://localhost:5000/acme/x', digest: 'sha256:" + strings.Repeat("0", 64) + "', credentials: TOKEN}}\n",
+			[]string{
+				"4:32 invalid-oci-url: oci://HOST", "5:32 invalid-oci-url: oci://HOST", `6:64 invalid-digest: "v1"`, "7:26 missing-field: digest",
+				"8:87 two-origins: git and oci", `9:152 invalid-name: "var.token"`,
+			},
+		},
 		"another version":  {"fairlead: v2\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: "v2"`}},
 		"version a number": {"fairlead: 1\nname: a\ncomponents:" + component, []string{`1:11 unknown-version: 1`}},
 		"name a number":    {"fairlead: v1\nname: 7\ncomponents:" + component, []string{`2:7 wrong-type: quotes`}},

@@ -28,9 +28,6 @@ func checkRegistryModule(report reporter, where string, c Component) {
 	if m == nil {
 		return
 	}
-	if c.Git != nil || c.Chart != nil {
-		report(where+".module", "two-origins", fmt.Sprintf("the component %s has its source in a module registry and in another place", yamlnode.Quote(c.Name)), "Remove one of the two.")
-	}
 	if t, known := component.Of(c.Type); known && !t.Module {
 		report(where+".module", "not-a-module", fmt.Sprintf("the component %s is of type %s and has a module", yamlnode.Quote(c.Name), t.Name), "Only a component of type terraform has a module.")
 	}

@@ -67,6 +67,24 @@ func Push(ctx context.Context, repository string, access Access, a *Artifact) (s
 	return a.digest, nil
 }
 
+// Tag gives a tag to the artifact with the digest in the repository, "host[:port]/path". An artifact that had the tag loses it.
+// Errors are as of Push. Safe for concurrent use.
+func Tag(ctx context.Context, repository string, access Access, digest, tag string) error {
+	repo, err := name.NewRepository(repository, access.nameOptions()...)
+	if err != nil {
+		return tree.Invalid(fairlead.CodeInvalidRepository, "Write host[:port]/path.", "%q is not a repository", repository)
+	}
+	ref, options := repo.Digest(digest), access.options(ctx)
+	found, err := remote.Get(ref, options...)
+	if err == nil {
+		err = remote.Tag(repo.Tag(tag), found, options...)
+	}
+	if err != nil {
+		return remoteError("tag", ref.String(), err)
+	}
+	return nil
+}
+
 // Pull fetches the artifact, "host[:port]/path@sha256:…", and unpacks it into dst, like
 // Unpack. It verifies the manifest and the content against the digest before it writes the
 // first file. Before it writes files, the manifest and the content are in memory, within the

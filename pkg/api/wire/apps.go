@@ -37,10 +37,10 @@ type ComponentBuild struct {
 type JobBuild struct {
 	App       string `json:"app"`
 	Component string `json:"component"`
-	URL       string `json:"url" doc:"URL of the git repository or of the repository of charts, or address of the module in its registry"`
+	URL       string `json:"url" doc:"URL of the git repository, of the repository of charts or of the OCI artifact, or address of the module in its registry"`
 	Chart     string `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
-	Ref       string `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart or module"`
-	Revision  string `json:"revision,omitempty" doc:"Commit that was built, or digest of the archive of the chart or module"`
+	Ref       string `json:"ref" doc:"Commit, tag or branch that the app names, version of the chart or module, or digest of the OCI artifact"`
+	Revision  string `json:"revision,omitempty" doc:"Commit that was built, digest of the archive of the chart or module, or digest of the OCI artifact"`
 	Artifact  string `json:"artifact,omitempty" doc:"Digest of the artifact that the build made"`
 }
 
@@ -153,13 +153,13 @@ type AppComponent struct {
 	Switch    string       `json:"switch,omitempty" doc:"Name of the input that switches the component on and off"`
 }
 
-// BuiltSource is a component's source in a git repository, a repository of charts or a module registry.
+// BuiltSource is a component's source in a git repository, a repository of charts, a module registry or an OCI registry.
 type BuiltSource struct {
-	Kind     string `json:"kind" doc:"git, chart or module"`
-	URL      string `json:"url" doc:"URL of the git repository or of the repository of charts, or address of the module in its registry"`
+	Kind     string `json:"kind" doc:"git, chart, module or oci"`
+	URL      string `json:"url" doc:"URL of the git repository, of the repository of charts or of the OCI artifact, or address of the module in its registry"`
 	Chart    string `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
-	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart or module"`
-	Revision string `json:"revision" doc:"Commit that was built, or digest of the archive of the chart or module"`
+	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names, version of the chart or module, or digest of the OCI artifact"`
+	Revision string `json:"revision" doc:"Commit that was built, digest of the archive of the chart or module, or digest of the OCI artifact"`
 	BuildJob string `json:"build_job" doc:"Job that built the artifact"`
 }
 

@@ -30,46 +30,48 @@ func (a archive) invalid(format string, args ...any) error {
 	return plugin.Errorf(fairlead.ReasonSourceInvalid, a.what+" "+format, args...)
 }
 
-// unpack writes the files of the archive to the empty folder. It refuses an archive with links, devices, paths that leave
-// the folder, or more content than an artifact may have.
+// unpack writes the files of the archive to the empty folder, as unpackEntries does.
 func (a archive) unpack(folder string) error {
+	if a.format == tfmodule.FormatZip {
+		z, err := zip.NewReader(bytes.NewReader(a.content), int64(len(a.content)))
+		if err != nil {
+			return a.invalid("is no zip archive")
+		}
+		return unpackEntries(a.what, folder, func(w *tar.Writer) error { return copyZip(w, z) })
+	}
+	plain, err := gzip.NewReader(bytes.NewReader(a.content))
+	if err != nil {
+		return a.invalid("is not compressed by gzip")
+	}
+	return unpackEntries(a.what, folder, func(w *tar.Writer) error { return copyTar(w, plain) })
+}
+
+// unpackEntries writes files to the empty folder. The function entries writes them as a tar. unpackEntries refuses links,
+// devices, paths that leave the folder, and more content than an artifact may have. what is for messages.
+func unpackEntries(what, folder string, entries func(*tar.Writer) error) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
-		return fmt.Errorf("unpack %s: %w", a.what, err)
+		return fmt.Errorf("unpack %s: %w", what, err)
 	}
 	defer root.Close()
-	plain, err := a.tar()
-	if err != nil {
-		return err
-	}
+	plain := piped(entries)
 	defer plain.Close()
 	err = artifact.Unpack(plain, root, artifact.Limits{})
+	if e, ok := errors.AsType[*plugin.Error](err); ok { // of the function entries
+		return e
+	}
 	if e, ok := errors.AsType[*fairlead.Error](err); ok {
-		return &plugin.Error{Reason: fairlead.ReasonSourceInvalid, Message: strings.TrimSpace(a.what + " cannot be unpacked: " + e.Message + ". " + e.Hint), Err: err}
+		return &plugin.Error{Reason: fairlead.ReasonSourceInvalid, Message: strings.TrimSpace(what + " cannot be unpacked: " + e.Message + ". " + e.Hint), Err: err}
 	}
 	if err != nil {
-		return fmt.Errorf("unpack %s: %w", a.what, err)
+		return fmt.Errorf("unpack %s: %w", what, err)
 	}
 	return nil
 }
 
-// tar returns the entries as a tar. The caller closes it. The tar is made while it is read, so that the limits of its
+// piped returns the entries as a tar. The caller closes it. The tar is made while it is read, so that the limits of its
 // reader end it.
-func (a archive) tar() (io.ReadCloser, error) {
-	var entries func(*tar.Writer) error
-	if a.format == tfmodule.FormatZip {
-		z, err := zip.NewReader(bytes.NewReader(a.content), int64(len(a.content)))
-		if err != nil {
-			return nil, a.invalid("is no zip archive")
-		}
-		entries = func(w *tar.Writer) error { return copyZip(w, z) }
-	} else {
-		plain, err := gzip.NewReader(bytes.NewReader(a.content))
-		if err != nil {
-			return nil, a.invalid("is not compressed by gzip")
-		}
-		entries = func(w *tar.Writer) error { return copyTar(w, plain) }
-	}
+func piped(entries func(*tar.Writer) error) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
 		out := tar.NewWriter(w)
@@ -79,7 +81,7 @@ func (a archive) tar() (io.ReadCloser, error) {
 		}
 		w.CloseWithError(err) // nil means EOF
 	}()
-	return r, nil
+	return r
 }
 
 // copyTar copies the entries. It leaves out what describes the archive, which git adds, and the archive's top, and cleans

@@ -1,10 +1,10 @@
 // Package build is the plugin of builds. A build fetches a component's source from a git repository, a repository of Helm
-// charts or a module registry, and the modules of other places that it calls. It checks the source as app.yaml requires,
+// charts, a module registry or an OCI registry, and the modules of other places that it calls. It checks the source as app.yaml requires,
 // packs it and pushes the artifact. It changes nothing in a customer's account, and runs no file that it fetched.
 //
 // A workspace holds:
 //
-//	src/          the repository at the commit, the chart, or the registry's module
+//	src/          the repository at the commit, the chart, the registry's module, or the artifact
 //	modules/      a folder for each package of modules that the source calls, and their list
 //	home/, tmp/   git's home and temporary files
 //	tool.pid      git's process number
@@ -96,6 +96,9 @@ func (p *Plugin) fetch(ctx context.Context, m *modules, folder string) (revision
 			return err
 		})
 		return revision, inside, err
+	case events.OriginOCI:
+		err = within(ctx, fetchFor, func(ctx context.Context) error { return p.fetchOCI(ctx, m.spec, m.env, folder) })
+		return from.Ref, ".", err
 	default:
 		return "", "", plugin.Errorf(fairlead.ReasonSpecInvalid, "this runner cannot fetch a source of kind %q: update it", from.Kind)
 	}

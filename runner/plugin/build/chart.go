@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"go.yaml.in/yaml/v3"
@@ -49,7 +48,7 @@ func (p *Plugin) fetchChart(ctx context.Context, spec plugin.Spec, env plugin.En
 
 // chart returns the chart's archive.
 func (f fetcher) chart(ctx context.Context, from events.Origin) ([]byte, error) {
-	if strings.HasPrefix(from.URL, "oci://") {
+	if strings.HasPrefix(from.URL, ociPrefix) {
 		return f.fromRegistry(ctx, from)
 	}
 	return f.fromRepository(ctx, from)
@@ -58,17 +57,11 @@ func (f fetcher) chart(ctx context.Context, from events.Origin) ([]byte, error) 
 // fromRegistry gets a chart from an OCI registry.
 func (f fetcher) fromRegistry(ctx context.Context, from events.Origin) ([]byte, error) {
 	tag := strings.ReplaceAll(from.Ref, "+", "_") // a tag has no "+"; Helm writes "_"
-	ref, err := name.NewTag(strings.TrimPrefix(from.URL, "oci://")+":"+tag, name.StrictValidation)
+	ref, err := name.NewTag(strings.TrimPrefix(from.URL, ociPrefix)+":"+tag, name.StrictValidation)
 	if err != nil {
 		return nil, unavailable(err, "%s has no valid address of a chart: %v", from.URL, err)
 	}
-	auth := authn.Anonymous
-	if f.login.password != "" {
-		auth = &authn.Basic{Username: f.login.user, Password: f.login.password}
-	}
-	inner := f.login.inner // the library logs in by itself
-	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(inner),
-		remote.WithRetryBackoff(remote.Backoff{Duration: 500 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4}))
+	img, err := remote.Image(ref, f.registryOptions(ctx)...)
 	if err != nil {
 		return nil, unavailable(err, "the registry does not return chart %s in version %s: %v", from.URL, from.Ref, err)
 	}

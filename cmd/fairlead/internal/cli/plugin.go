@@ -13,8 +13,8 @@ import (
 )
 
 func (c *cli) plugin() *cobra.Command {
-	return noun("plugin", "Test plugins", "A plugin is a program that plans, applies and destroys the components of a type. A\ncomponent of type plugin has its plugin in its folder.",
-		c.pluginTest())
+	return noun("plugin", "Test and publish plugins", "A plugin is a program that plans, applies and destroys the components of a type. A\ncomponent of type plugin has its plugin in its folder, or in an OCI registry.",
+		c.pluginTest(), c.pluginPush())
 }
 
 // exitPluginFailed is the exit code of a plugin that does not conform.

@@ -6,6 +6,21 @@ import (
 	"github.com/fairlead/fairlead/pkg/pluginprotocol/conformance"
 )
 
+// PushedPlugin is a plugin in an OCI registry.
+type PushedPlugin struct {
+	URL    string `json:"url"`           // oci://HOST/PATH/NAME
+	Digest string `json:"digest"`        // of the artifact's manifest, sha256:…
+	Tag    string `json:"tag,omitempty"` // "": none
+}
+
+// JSON returns the plugin itself.
+func (p PushedPlugin) JSON() any { return p }
+
+// Human writes the lines of app.yaml that name the plugin.
+func (p PushedPlugin) Human(page *Page) {
+	page.Line("    type: plugin\n    oci:\n      url: %s\n      digest: %s", p.URL, p.Digest)
+}
+
 // PluginReport is the result of the conformance suite of plugins.
 type PluginReport conformance.Report
 

@@ -46,6 +46,8 @@ func newTypesWorld(t *testing.T, server *kube.Server) *typesWorld {
 	}})
 	w.Story = &alltypes.Story{T: t, Name: "acme", CLI: w.Must, API: w.Client, Cluster: cluster, Vendor: imagetest.Start(t, imagetest.Whole),
 		Folder: filepath.Join(t.TempDir(), "files"), HasImage: func(in, digest string) bool { return hasImage(t, w.World, in, digest) }}
+	w.Must("runner", "update", "local", "--set", "runner_configuration.builds=true")
+	w.Builds = true
 	w.Publish("../../examples")
 	return w
 }

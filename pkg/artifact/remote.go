@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -44,7 +45,7 @@ type Access struct {
 // KindForbidden, KindNotFound or KindTooLarge, and otherwise KindUnavailable. Push retries
 // requests before it returns an error.
 func Push(ctx context.Context, repository string, access Access, a *Artifact) (string, error) {
-	repo, err := name.NewRepository(repository, access.nameOptions()...)
+	repo, err := name.NewRepository(repository, access.nameOptions(repository)...)
 	if err != nil || strings.Contains(repository, "//") {
 		return "", tree.Invalid(fairlead.CodeInvalidRepository, "Write host[:port]/path.", "%q is not a repository", repository)
 	}
@@ -70,7 +71,7 @@ func Push(ctx context.Context, repository string, access Access, a *Artifact) (s
 // Tag gives a tag to the artifact with the digest in the repository, "host[:port]/path". An artifact that had the tag loses it.
 // Errors are as of Push. Safe for concurrent use.
 func Tag(ctx context.Context, repository string, access Access, digest, tag string) error {
-	repo, err := name.NewRepository(repository, access.nameOptions()...)
+	repo, err := name.NewRepository(repository, access.nameOptions(repository)...)
 	if err != nil {
 		return tree.Invalid(fairlead.CodeInvalidRepository, "Write host[:port]/path.", "%q is not a repository", repository)
 	}
@@ -98,9 +99,16 @@ func Pull(ctx context.Context, ref string, access Access, dst *os.Root, limits L
 	return err
 }
 
-func (a Access) nameOptions() []name.Option {
+// nameOptions returns the options for the name of the repository. The library tries TLS first. It goes on without TLS if
+// Insecure is among the options, or if the host is 127.0.0.1, but not by itself for other loopback addresses.
+func (a Access) nameOptions(repository string) []name.Option {
 	options := []name.Option{name.StrictValidation}
-	if a.PlainHTTP {
+	address, _, _ := strings.Cut(repository, "/")
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address // it has no port
+	}
+	if a.PlainHTTP || transport.IsLoopback(host) {
 		options = append(options, name.Insecure)
 	}
 	return options

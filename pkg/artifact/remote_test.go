@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -163,6 +164,28 @@ func TestPushWithoutTLSNeedsPermission(t *testing.T) {
 		if _, err = artifact.Push(t.Context(), host+"/app", access, a); err == nil || plain.Load() == 0 {
 			t.Errorf("%s, with PlainHTTP: %d plain requests, error %v", host, plain.Load(), err)
 		}
+	}
+}
+
+// A push to a control plane on 127.0.0.2 had "no usable response", because the library knows only 127.0.0.1 as this machine.
+func TestPushWithoutTLSToEachLoopbackAddress(t *testing.T) {
+	a := pack(t, writeTree(t, source()))
+	inner, err := artifact.RegistryHandler(t.TempDir(), artifact.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"127.0.0.1:0", "127.9.8.7:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Logf("this machine has no %s: %v", address, err)
+			continue
+		}
+		server := &httptest.Server{Listener: l, Config: &http.Server{Handler: inner}}
+		server.Start()
+		if _, err := artifact.Push(t.Context(), l.Addr().String()+"/app", artifact.Access{}, a); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		server.Close()
 	}
 }
 

@@ -4,6 +4,8 @@
 package alltypes
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -59,6 +61,7 @@ type Story struct {
 	Vendor   *imagetest.Registry          // has the images
 	Folder   string                       // of the files that the script and the plugin keep
 	HasImage func(in, digest string) bool // reports whether the registry of the install has an image; in is the identifier of the install
+	Builds   bool                         // a runner of the org builds: the plugin of the component entry is in the vendor's registry, and a build fetches it
 
 	// Meanwhile is called again and again while the story waits, and Settled at the end of each phase; nil: nothing.
 	Meanwhile func()
@@ -82,7 +85,31 @@ func (s *Story) Publish(examples string) {
 		if want := slices.Sorted(slices.Values(append(Components(), "report"))); !slices.Equal(changed, want) {
 			s.T.Fatalf("a release changes %q, want %q", changed, want)
 		}
+		if s.Builds {
+			s.pushPlugin(dir, release)
+		}
 		s.CLI("app", "apply", dir, "--as", "v"+release)
+	}
+}
+
+// pushPlugin pushes the plugin of the component entry to the vendor's registry, and names it in app.yaml by its digest.
+func (s *Story) pushPlugin(dir, release string) {
+	s.T.Helper()
+	folder, app := filepath.Join(dir, "entry"), filepath.Join(dir, "app.yaml")
+	var pushed struct{ URL, Digest string }
+	if err := json.Unmarshal([]byte(s.CLI("plugin", "push", folder, "oci://"+s.Vendor.Host+"/vendor/entry:"+release, "--json")), &pushed); err != nil {
+		s.T.Fatal(err)
+	}
+	text, err := os.ReadFile(app)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	named := strings.Replace(string(text), "source: ./entry", fmt.Sprintf("oci: {url: %q, digest: %q}", pushed.URL, pushed.Digest), 1)
+	if named == string(text) {
+		s.T.Fatal("the example has no component with the source ./entry")
+	}
+	if err := errors.Join(os.WriteFile(app, []byte(named), 0o600), os.RemoveAll(folder)); err != nil {
+		s.T.Fatal(err)
 	}
 }
 

@@ -157,7 +157,7 @@ var rules = []rule{
 	{"test/thief", "", "it attacks a runner as a program of a vendor, which knows nothing of the runner's code"},
 	{"test/hosts", "", "serving host names does not depend on the services"},
 	{"test/tofu", "", "finding a tool does not depend on its user"},
-	{"test/alltypes", "pkg/api/client pkg/api/wire runner/images/imagetest tools/kubeserver/kube", "the story of an install is the same on each kind of control plane and runner: it is a client of the API and of the cluster"},
+	{"test/alltypes", "pkg/api/client pkg/api/wire runner/images/imagetest test/proxy tools/kubeserver/kube", "the story of an install is the same on each kind of control plane and runner: it is a client of the API and of the cluster"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},
 	{"cmd/...", "cmd/... pkg/changeset pkg/pluginprotocol/conformance pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/awsrestore pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},

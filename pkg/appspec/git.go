@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
@@ -166,6 +167,13 @@ func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
 		report("", "missing-source", reason(err), "")
 	}
 	return s, problems
+}
+
+// CheckPlugin checks a folder with a plugin at its top as CheckSource does, before the folder is published.
+func CheckPlugin(fsys fs.FS) Problems {
+	t := component.WithOwnProgram()
+	_, problems := CheckSource(fsys, Component{Name: t.Name, Type: t.Name, Source: "."})
+	return problems
 }
 
 // checkBuiltSource reports what is wrong with the source of a component that is built.

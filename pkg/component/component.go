@@ -277,6 +277,12 @@ func ThatDoes(o job.Operation) Type {
 	return Type{}
 }
 
+// WithOwnProgram returns the type whose plugin is a program in the source of each component.
+func WithOwnProgram() Type {
+	i := slices.IndexFunc(types, func(t Type) bool { return t.Protocol && t.Executable != "" })
+	return types[i]
+}
+
 // ActionTypes returns the names of the types that an action can have.
 func ActionTypes() (names []string) {
 	for _, t := range types {

@@ -94,6 +94,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestCancellationTravelsByItsMarker"},
 			testName{"functions/internal/awstest", "TestChainOnTheStacksWaitsForOneStart"},
 			testName{"functions/internal/awstest", "TestStoryOfAllTypesOnTheStacks"},
+			testName{"functions/internal/awstest", "TestStoryOfAllTypesOnTheStacksSurvivesKills"},
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestEveryKindUsesItsOwnQueueAndLog"},
 			testName{"functions/internal/awstest", "TestSharedRunnersJobsAreKeptApart"},

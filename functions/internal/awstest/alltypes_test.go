@@ -2,6 +2,7 @@ package awstest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/images/imagetest"
 	"github.com/fairlead/fairlead/test/alltypes"
 	"github.com/fairlead/fairlead/test/hosts"
+	"github.com/fairlead/fairlead/test/proxy"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -25,6 +27,26 @@ import (
 // approves each plan. At the end nothing is left.
 func TestStoryOfAllTypesOnTheStacks(t *testing.T) {
 	skipIfShort(t)
+	did := storyOnTheStacks(t, nil)
+	for phase, want := range map[string]int{"create": len(alltypes.Approvals()), "change": len(alltypes.Approvals()), "run": 0, "teardown": len(alltypes.Approvals())} {
+		if got := did[phase]; len(got) != want || slices.ContainsFunc(got, func(name string) bool { return name != alltypes.Approve }) {
+			t.Errorf("in the phase %s the person ran %q, want %d approvals", phase, got, want)
+		}
+	}
+}
+
+// TestStoryOfAllTypesOnTheStacksSurvivesKills kills the container of each job's task when the job has done its work and has not
+// reported it, as the loss of its host does: once for each operation on each component. The person follows the offered commands. The
+// story ends as it does without a kill, and nothing is left.
+func TestStoryOfAllTypesOnTheStacksSurvivesKills(t *testing.T) {
+	skipIfShort(t)
+	did := storyOnTheStacks(t, &alltypes.Killer{At: alltypes.AtTheEnd, Drop: true})
+	t.Logf("the person ran %v", did)
+}
+
+// storyOnTheStacks runs the story, and returns the names of the person's commands by phase. The killer kills the containers of tasks;
+// nil: nothing is killed.
+func storyOnTheStacks(t *testing.T, k *alltypes.Killer) map[string][]string {
 	needTofu(t)
 	server := kube.Server{Private: true} // the story compares all objects of the cluster
 	t.Cleanup(server.Stop)
@@ -34,7 +56,9 @@ func TestStoryOfAllTypesOnTheStacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := deploy(t, releasedTemplate(t, released()))
-	w := connect(t, a, map[string]http.Handler{"api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler}).operated()
+	var warm warmSteps
+	front := proxy.New(warm.front(a.front()))
+	w := connect(t, a, map[string]http.Handler{planeHost: front, "api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler}).operated()
 	defer w.close()
 	// What the image of a task has, and what a kubeconfig in its network would be.
 	pass := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t), "KUBECONFIG=" + kubeconfig, "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY,KUBECONFIG"}
@@ -50,13 +74,18 @@ func TestStoryOfAllTypesOnTheStacks(t *testing.T) {
 	c, stop := w.installStack(s.Name, pass...)
 	defer stop()
 	w.eventually("the stack is online", func() bool { return ask[wire.Stack](w, "install", "stack", s.Name).State == "online" })
+	if k != nil {
+		k.Kill = func(j wire.Job) {
+			task := fmt.Sprintf("%s-%d", j.ID, j.Epoch)
+			if id, ahead := warm.of(task); ahead {
+				task = id
+			}
+			w.tasks.Kill(task)
+		}
+		k.Join(s, front)
+	}
 
 	did := s.Run()
-	for phase, want := range map[string]int{"create": len(alltypes.Approvals()), "change": len(alltypes.Approvals()), "run": 0, "teardown": len(alltypes.Approvals())} {
-		if got := did[phase]; len(got) != want || slices.ContainsFunc(got, func(name string) bool { return name != alltypes.Approve }) {
-			t.Errorf("in the phase %s the person ran %q, want %d approvals", phase, got, want)
-		}
-	}
 	for _, role := range []string{"ReadOnlyRole", "ProvisionRole", "DeprovisionRole"} {
 		if len(w.sessionsOf(c.attribute(role, "Arn"))) == 0 {
 			t.Errorf("no job took the %s", role)
@@ -83,6 +112,7 @@ func TestStoryOfAllTypesOnTheStacks(t *testing.T) {
 			}
 		}
 	}
+	return did
 }
 
 // pluginsOf returns a folder with the programs of the plugins, as the runner's image has them.

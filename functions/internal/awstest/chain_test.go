@@ -26,15 +26,14 @@ type chain struct {
 	none     atomic.Bool // no step starts ahead
 	versions int         // of the app; each is deployed once, because a plan without changes has no apply
 
-	mu   sync.Mutex
-	warm map[string]string // ids of the warm steps that run attempts, by the attempts
+	warm warmSteps
 }
 
 // newChain deploys the control plane, and creates the install and its customer's stack.
 func newChain(t testing.TB, start time.Duration) (c *chain, stop func()) {
 	t.Helper()
 	needTofu(t)
-	c = &chain{warm: map[string]string{}}
+	c = &chain{}
 	a := deploy(t, releasedTemplate(t, released()))
 	w := connect(t, a, map[string]http.Handler{planeHost: c.front(a.front())}).operated()
 	w.tasks.StartTime = start
@@ -61,18 +60,40 @@ func (c *chain) publish(w *world) {
 	w.cli("app", "apply", dir)
 }
 
-// front serves the control plane, and notes the warm step of each claim. While none is set, it answers
-// that no step is to start ahead.
-func (c *chain) front(plane http.Handler) http.Handler {
-	noted := edited(plane, wire.ClaimJob, func(_ *http.Request, answer []byte) []byte {
+// warmSteps are the ids of the warm steps that run attempts, by the attempts. Safe for concurrent use.
+type warmSteps struct {
+	mu  sync.Mutex
+	ids map[string]string
+}
+
+// of returns the warm step that runs the attempt JOB-EPOCH; ok is false if the attempt has a task of its own.
+func (w *warmSteps) of(attempt string) (id string, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id, ok = w.ids[attempt]
+	return id, ok
+}
+
+// front serves the control plane, and notes the warm step of each claim.
+func (w *warmSteps) front(plane http.Handler) http.Handler {
+	return edited(plane, wire.ClaimJob, func(_ *http.Request, answer []byte) []byte {
 		var claim wire.Claim
 		if json.Unmarshal(answer, &claim) == nil && claim.WarmStep != "" {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.warm[fmt.Sprintf("%s-%d", claim.Job, claim.Epoch)] = claim.WarmStep
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.ids == nil {
+				w.ids = map[string]string{}
+			}
+			w.ids[fmt.Sprintf("%s-%d", claim.Job, claim.Epoch)] = claim.WarmStep
 		}
 		return answer
 	})
+}
+
+// front serves the control plane, and notes the warm step of each claim. While none is set, it answers
+// that no step is to start ahead.
+func (c *chain) front(plane http.Handler) http.Handler {
+	noted := c.warm.front(plane)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !c.none.Load() || r.Method != wire.StartAhead.Method || r.URL.Path != wire.StartAhead.Path {
 			noted.ServeHTTP(w, r)
@@ -104,10 +125,7 @@ func (c *chain) deployed() (took time.Duration, starts, warm int) {
 	var until time.Time // the end of the last start that the deployment waited for
 	for _, j := range jobs {
 		task := fmt.Sprintf("%s-%d", j.ID, j.Epoch)
-		c.mu.Lock()
-		step, ahead := c.warm[task]
-		c.mu.Unlock()
-		if ahead {
+		if step, ahead := c.warm.of(task); ahead {
 			task = step
 			warm++
 		}

@@ -2,9 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -14,11 +11,8 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/artifact"
-	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/appspec"
 )
-
-// pluginType is the component type whose plugin is a file of the source.
-const pluginType = "plugin"
 
 func (c *cli) pluginPush() *cobra.Command {
 	return &cobra.Command{
@@ -56,19 +50,13 @@ func (c *cli) pushPlugin(ctx context.Context, folder, url string) (view.PushedPl
 	if !ok || err != nil {
 		return out, usage("Write oci://HOST/PATH/NAME or oci://HOST/PATH/NAME:TAG.", "%q is not a repository in an OCI registry", url)
 	}
-	t, _ := component.Of(pluginType)
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return out, usage("Name the folder that has the plugin.", "the folder %s cannot be read: %v", folder, err)
 	}
 	defer root.Close()
-	switch info, err := root.Stat(t.Executable); {
-	case errors.Is(err, fs.ErrNotExist):
-		return out, usage(fmt.Sprintf("The program's file must have the name %q, at the top of the folder.", t.Executable), "the folder %s has no file %q", folder, t.Executable)
-	case err != nil:
-		return out, usage("", "the file %q of %s cannot be read: %v", t.Executable, folder, err)
-	case !info.Mode().IsRegular() || info.Mode()&0o100 == 0:
-		return out, usage(fmt.Sprintf("Run `chmod +x %s/%s`.", folder, t.Executable), "the file %q of %s is not executable", t.Executable, folder)
+	if problems := appspec.CheckPlugin(root.FS()); len(problems) > 0 {
+		return out, usage("The program's file must have the name \"plugin\", at the top of the folder, and be executable.", "the folder %s has no plugin", folder)
 	}
 	packed, err := artifact.Pack(root, artifact.Limits{})
 	if err != nil {

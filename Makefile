@@ -35,7 +35,7 @@ demo: build bin/tofu-tool ## Start a control plane and deploy examples/shop: the
 dev: build bin/tofu-tool ## Run a control plane and a runner on this machine, until Ctrl-C
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
-build: bin/fairlead bin/fairlead-runner bin/fairlead-runner-clusters bin/plugins/kubernetes bin/plugins/images ## Build the binaries bin/fairlead and bin/fairlead-runner, the runner with every executor, and the plugins
+build: bin/fairlead bin/fairlead-registry bin/fairlead-runner bin/fairlead-runner-clusters bin/plugins/kubernetes bin/plugins/images ## Build the binaries bin/fairlead and bin/fairlead-runner, the runner with every executor, the registry of images, and the plugins
 
 functions: ## Build the functions for Lambda into bin/functions, and print their sizes
 	@$(GO) run ./tools/functions -out bin/functions
@@ -43,6 +43,10 @@ functions: ## Build the functions for Lambda into bin/functions, and print their
 # FORCE, because the go command decides what is up to date.
 bin/fairlead: FORCE
 	@$(BUILD) -tags clusters -o $@ ./cmd/fairlead
+# The registry of images is a program of its own, because its library computes a password hash
+# at each start: each command of the CLI would take 70 ms longer.
+bin/fairlead-registry: FORCE
+	@$(BUILD) -o $@ ./cmd/fairlead-registry
 bin/fairlead-runner: FORCE
 	@$(BUILD) -o $@ ./runner
 # The build in the runner's image. The other build omits the clients of clusters, because

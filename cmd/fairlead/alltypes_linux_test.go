@@ -40,7 +40,7 @@ func newTypesWorld(t *testing.T, server *kube.Server) *typesWorld {
 		program.Write(t, filepath.Join(plugins, name), text)
 	}
 	w := &typesWorld{}
-	w.World = e2e.New(t, e2e.Build(t), e2e.Options{Storage: "http", PassEnv: []string{"KUBECONFIG"}, AgentEnv: []string{
+	w.World = e2e.New(t, e2e.Build(t), e2e.Options{Storage: "http", ServerEnv: []string{"FAIRLEAD_REGISTRY=" + program.Build(t, "cmd/fairlead-registry")}, PassEnv: []string{"KUBECONFIG"}, AgentEnv: []string{
 		"KUBECONFIG=" + kubeconfig, "FAIRLEAD_PLUGINS=" + plugins,
 		"PATH=/usr/bin:" + os.Getenv("PATH"), // first the system's own python3, which a confined job can read
 	}})

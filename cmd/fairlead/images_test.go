@@ -17,7 +17,7 @@ import (
 // a vendor.
 func TestImages(t *testing.T) {
 	tool := toolOrSkip(t)
-	plugins := filepath.Dir(program.Build(t, "runner/images"))
+	plugins, registry := filepath.Dir(program.Build(t, "runner/images")), program.Build(t, "cmd/fairlead-registry")
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +41,7 @@ func TestImages(t *testing.T) {
 		p.Setup = func(env *testscript.Env) error {
 			env.Setenv("FAIRLEAD_TOFU", tool)
 			env.Setenv("FAIRLEAD_PLUGINS", plugins)
+			env.Setenv("FAIRLEAD_REGISTRY", registry)
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("VENDOR", vendor.Host)
 			env.Setenv("KEY", signer.PEM)

@@ -29,7 +29,7 @@ const serverGC = 400
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
 	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Builds: o.Builds, Logger: o.Logger,
-		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, LoopbackIssuers: o.LoopbackIssuers, Direct: executors() != nil}
+		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, RegistryProgram: registryProgram(o.Registry), LoopbackIssuers: o.LoopbackIssuers, Direct: executors() != nil}
 	l := o.Limits
 	lo.Bounds.Connections = l.Connections
 	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits
@@ -42,6 +42,18 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 		return nil, err // s is a nil *local.Server; returned as an interface, it would not be nil
 	}
 	return besides(ctx, s, o), nil
+}
+
+// registryProgram returns the path of the program that serves the registry of images: the given one, else that beside this program.
+func registryProgram(given string) string {
+	if given != "" {
+		return given
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "" // requests for images name what is missing
+	}
+	return filepath.Join(filepath.Dir(self), "fairlead-registry")
 }
 
 // afterRestore makes a restored data folder, or a restored table on AWS, safe to serve.

@@ -3,17 +3,12 @@ package local
 import (
 	"cmp"
 	"errors"
-	"hash/crc32"
 	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/olareg/olareg"
-	"github.com/olareg/olareg/config"
 
 	"github.com/fairlead/fairlead/pkg/control"
 )
@@ -28,20 +23,10 @@ const (
 // images returns the registry for the images of installs. It stores each repository in a folder of its own below the data
 // folder, so orgs share no content. The registry of artifacts does not serve: it has no indexes, referrers and deletions.
 func (s *Server) images() http.Handler {
-	yes := true
 	root := filepath.Join(s.opts.Data, "images")
-	r := olareg.New(config.Config{
-		Storage: config.ConfigStorage{StoreType: config.StoreDir, RootDir: root},
-		API:     config.ConfigAPI{DeleteEnabled: &yes},
-		Log:     s.opts.Logger,
-	})
-	s.closers = append(s.closers, func() error {
-		if err := r.Close(); err != nil { // it fails for a repository that was only asked for; what was stored is on disk before the answer
-			s.opts.Logger.Debug("the registry of images did not collect garbage at its end", "error", err)
-		}
-		return nil
-	})
-	locks := &imageLocks{root: root}
+	r := &registryProcess{program: s.opts.RegistryProgram, folder: root, log: s.opts.Logger}
+	s.registry = r
+	s.closers = append(s.closers, r.Close)
 	space := &imageSpace{root: root, most: cmp.Or(s.opts.MaxImages, maxImages), now: time.Now, used: map[string]counted{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		left, err := space.take(req)
@@ -62,40 +47,9 @@ func (s *Server) images() http.Handler {
 			of.RawQuery, req = q.Encode(), req.Clone(req.Context())
 			req.URL = &of
 		}
-		defer locks.enter(req)()
 		r.ServeHTTP(w, req)
 	})
 }
-
-// imageLocks lets the request that makes a repository be alone in it. The library reads without a lock whether a repository
-// exists, so two uploads that begin at the same time would race. Safe for concurrent use.
-type imageLocks struct {
-	root string
-	of   [64]sync.RWMutex // by a hash of the repository's name
-}
-
-// enter waits until the request may be served. The caller calls leave after that. No request to a repository that exists
-// holds a lock, because an upload can take long.
-func (m *imageLocks) enter(req *http.Request) (leave func()) {
-	parts := strings.SplitN(strings.TrimPrefix(req.URL.Path, "/v2/"), "/", imageNameParts+1)
-	name := strings.Join(parts[:min(len(parts), imageNameParts)], "/")
-	lock := &m.of[crc32.ChecksumIEEE([]byte(name))%uint32(len(m.of))]
-	lock.RLock() // this also orders the request after the one that made the repository
-	_, err := os.Stat(filepath.Join(m.root, filepath.FromSlash(name), "oci-layout"))
-	switch {
-	case err == nil:
-		lock.RUnlock()
-		return func() {}
-	case req.Method == http.MethodGet || req.Method == http.MethodHead:
-		return lock.RUnlock
-	}
-	lock.RUnlock()
-	lock.Lock()
-	return lock.Unlock
-}
-
-// imageNameParts is the number of parts of a repository's name: images, the org, the install and the component.
-const imageNameParts = 4
 
 // imageSpace bounds the images of each org. Safe for concurrent use.
 type imageSpace struct {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -15,7 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // A registry of images keeps what it has acknowledged, and gives no layer of one repository to another: not by its digest, and not by a
@@ -23,7 +23,7 @@ import (
 func TestRepositoriesOfImagesShareNoLayer(t *testing.T) {
 	data := t.TempDir()
 	open := func() (*httptest.Server, *Server) {
-		s := &Server{opts: Options{Data: data, Logger: slog.New(slog.DiscardHandler)}}
+		s := &Server{opts: Options{Data: data, Logger: slog.New(slog.DiscardHandler), RegistryProgram: program.Build(t, "cmd/fairlead-registry")}}
 		return httptest.NewServer(imagesBelow(s.images(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v2/" { // which a client asks first
 				w.WriteHeader(http.StatusTeapot)
@@ -137,7 +137,7 @@ func TestImagesOfAnOrgAreBounded(t *testing.T) {
 }
 
 func TestLayerBeyondTheLimitIsRefused(t *testing.T) {
-	s := &Server{opts: Options{Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler), MaxImages: 4000}}
+	s := &Server{opts: Options{Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler), MaxImages: 4000, RegistryProgram: program.Build(t, "cmd/fairlead-registry")}}
 	web := httptest.NewServer(imagesBelow(s.images(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	defer web.Close()
 	push := func(org string, bytes int64) error {
@@ -166,29 +166,38 @@ func TestLayerBeyondTheLimitIsRefused(t *testing.T) {
 	}
 }
 
-// A copy begins the uploads of several layers at once. The first of them makes the repository. The race detector finds it if
-// they are not kept apart.
-func TestUploadsThatMakeARepositoryTakeTurns(t *testing.T) {
-	s := &Server{opts: Options{Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}}
-	web := httptest.NewServer(imagesBelow(s.images(), http.NotFoundHandler()))
-	defer web.Close()
-	defer s.closeParts()
-	for i := range 10 {
-		var g errgroup.Group
-		for range 4 {
-			g.Go(func() error {
-				res, err := http.Post(fmt.Sprintf("%s/v2/images/default/ins_%d/web/blobs/uploads/", web.URL, i), "", http.NoBody)
-				if err != nil {
-					return err
-				}
-				if res.StatusCode != http.StatusAccepted {
-					return fmt.Errorf("an upload begins with %s", res.Status)
-				}
-				return res.Body.Close()
-			})
-		}
-		if err := g.Wait(); err != nil {
-			t.Fatal(err)
-		}
+// The first request after the death of the registry's process starts it again.
+func TestRegistryOfImagesStartsAgainAfterItsDeath(t *testing.T) {
+	s := &Server{opts: Options{Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler), RegistryProgram: program.Build(t, "cmd/fairlead-registry")}}
+	h := s.images()
+	get := func() int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/images/default/ins_1/web/manifests/v1", http.NoBody))
+		return w.Code
+	}
+	if status := get(); status != http.StatusNotFound {
+		t.Fatalf("the registry answers %d", status)
+	}
+	r := s.registry.current
+	r.kill()
+	<-r.ended
+	if status := get(); status != http.StatusNotFound {
+		t.Errorf("after its death, the registry answers %d", status)
+	}
+	if err := s.closeParts(); err != nil {
+		t.Fatal(err)
+	}
+	if status := get(); status != http.StatusServiceUnavailable {
+		t.Errorf("after the end of the control plane, the registry answers %d", status)
+	}
+}
+
+func TestMissingRegistryOfImagesIsNamed(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "fairlead-registry")
+	s := &Server{opts: Options{Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler), RegistryProgram: missing}}
+	w := httptest.NewRecorder()
+	s.images().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/images/default/ins_1/web/manifests/v1", http.NoBody))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), missing) || !strings.Contains(w.Body.String(), "FAIRLEAD_REGISTRY") {
+		t.Errorf("the answer is %d %s", w.Code, w.Body)
 	}
 }

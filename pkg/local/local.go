@@ -81,6 +81,9 @@ type Options struct {
 	// LogBurst and LogPerHour are the budget of log bytes of each runner, in MiB; 0: the defaults of joblog.BudgetOf.
 	LogBurst, LogPerHour int
 	Quotas               fairlead.Quotas // of each org
+	// RegistryProgram is the path of the program cmd/fairlead-registry, which serves the registry of images. Without the program, a
+	// request for an image gets 503.
+	RegistryProgram string
 	// MaxImages limits the images of installs of each org, in bytes; 0: 50 GiB.
 	MaxImages int64
 }
@@ -104,6 +107,7 @@ type Server struct {
 	opts      Options
 	control   *control.Control
 	artifacts *artifact.Registry
+	registry  *registryProcess // of images
 	url       string
 	// certificate is the server's certificate; nil: no TLS.
 	certificate *certificate

@@ -28,6 +28,7 @@ type Options struct {
 	ServerData  string    // data folder of the control plane; "": a new one
 	RunnerData  string    // data folder of the runner; "": a new one
 	ServerFlags []string  // further flags of the control plane
+	ServerEnv   []string  // further variables of the control plane, as NAME=VALUE
 	Firewall    *Firewall // the runner is inside, the control plane outside; nil: no firewall
 	AgentEnv    []string  // further variables of the agent, as NAME=VALUE
 	PassEnv     []string  // names of variables that the agent passes to its steps
@@ -51,6 +52,7 @@ type World struct {
 	listen string
 	flags  []string  // of the control plane
 	env    []string  // of the agent
+	own    []string  // variables of the control plane
 	pass   string    // names of variables, separated by commas, that the agent passes to its steps
 	inside *Firewall // around the runner; nil: none
 	agents int       // number of hosts that replaced the first host
@@ -65,7 +67,7 @@ func New(t testing.TB, programs Programs, o Options) *World {
 	t.Helper()
 	n, pid := worlds.Add(1), os.Getpid()
 	w := &World{Programs: programs, root: t, t: t, dir: t.TempDir(), ServerData: o.ServerData, RunnerData: o.RunnerData, Storage: o.Storage,
-		flags: o.ServerFlags, env: o.AgentEnv, pass: strings.Join(append([]string{"GORACE"}, o.PassEnv...), ","), inside: o.Firewall, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
+		flags: o.ServerFlags, own: o.ServerEnv, env: o.AgentEnv, pass: strings.Join(append([]string{"GORACE"}, o.PassEnv...), ","), inside: o.Firewall, listen: fmt.Sprintf("127.%d.%d.%d:8400", 1+pid%250, 1+pid/250%250, 1+n%250)}
 	from := "127.0.0.1"
 	if o.Firewall != nil {
 		from = o.Firewall.Outside
@@ -123,7 +125,7 @@ func (w *World) StartServer() {
 	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.t.Fatal(err)
 	}
-	w.Server = start(w.root, "fairlead server", w.baseEnv(), w.Fairlead,
+	w.Server = start(w.root, "fairlead server", append(w.baseEnv(), w.own...), w.Fairlead,
 		append([]string{"server", "--data", w.ServerData, "--listen", w.listen, "--storage", w.Storage, "--ready-file", ready, "--verbose"}, w.flags...)...)
 	Until(w.t, "the control plane is ready", func() bool {
 		if w.Server.Ended() {

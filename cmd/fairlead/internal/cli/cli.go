@@ -68,6 +68,7 @@ type ServerOptions struct {
 
 	StackTemplateURL string // URL of the published template of customers' stacks; "": none
 	RunnerImage      string // image, with digest, that customers' stacks start; "": none
+	Registry         string // path of the program that serves the registry of images; "": the program fairlead-registry beside this one
 	LoopbackIssuers  bool   // runners may trust OIDC issuers on this machine
 	Limits           ServerLimits
 }

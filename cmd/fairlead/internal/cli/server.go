@@ -29,7 +29,7 @@ const closeWait = 10 * time.Second
 type serverFlags struct {
 	builds                                bool // not a flag: `fairlead dev` has a runner, which builds
 	data, listen, url, readyFile, storage string
-	template, image                       string
+	template, image, registry             string
 	lease, grace, noOutput                time.Duration
 	tlsCert, tlsKey                       string
 	limits                                map[string]int
@@ -45,6 +45,7 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8400", "listen on this `ADDRESS`; port 0 selects a free port")
 	cmd.Flags().StringVar(&f.url, "public-url", "", "`URL` at which runners reach the control plane; a runner's AWS signature covers it (default: the address that the server listens on)")
 	cmd.Flags().StringVar(&f.template, "stack-template-url", "", "`URL` of the published template of customers' runner stacks (default: $FAIRLEAD_STACK_TEMPLATE_URL)")
+	cmd.Flags().StringVar(&f.registry, "registry", "", "the `PROGRAM` that serves the registry of images (default: $FAIRLEAD_REGISTRY, else fairlead-registry beside this program)")
 	cmd.Flags().StringVar(&f.image, "runner-image", "", "the runner `IMAGE` that customers' stacks start, with its digest (default: $FAIRLEAD_RUNNER_IMAGE)")
 	cmd.Flags().StringVar(&f.readyFile, "ready-file", "", "when the control plane is ready, write a JSON object with its \"url\" and \"token_file\" to this `FILE`")
 	cmd.Flags().StringVar(&f.storage, "storage", "local", "where a new runner with the name \"local\" stores state, as `PLACE`: \"local\" (the runner's data folder) or \"http\" (the control plane)")
@@ -188,7 +189,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
 		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Builds: f.builds, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers, Limits: limits,
-		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")),
+		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")), Registry: cmp.Or(f.registry, c.env.Getenv("FAIRLEAD_REGISTRY")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	if err != nil {

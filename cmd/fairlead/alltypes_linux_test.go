@@ -44,7 +44,7 @@ func newTypesWorld(t *testing.T, server *kube.Server) *typesWorld {
 		"KUBECONFIG=" + kubeconfig, "FAIRLEAD_PLUGINS=" + plugins,
 		"PATH=/usr/bin:" + os.Getenv("PATH"), // first the system's own python3, which a confined job can read
 	}})
-	w.Story = &alltypes.Story{T: t, Name: "acme", CLI: w.Must, API: w.Client, Cluster: cluster, Vendor: imagetest.Start(t, imagetest.Whole),
+	w.Story = &alltypes.Story{T: t, Name: "acme", CLI: w.Must, API: w.Client, Cluster: cluster, Vendor: imagetest.Start(t),
 		Folder: filepath.Join(t.TempDir(), "files"), HasImage: func(in, digest string) bool { return hasImage(t, w.World, in, digest) }}
 	w.Must("runner", "update", "local", "--set", "runner_configuration.builds=true")
 	w.Builds = true

@@ -22,7 +22,7 @@ func TestImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vendor, signer := imagetest.Start(t, imagetest.Whole), imagetest.NewSigner(t)
+	vendor, signer := imagetest.Start(t), imagetest.NewSigner(t)
 	t.Run("story", func(t *testing.T) {
 		p := params("images")
 		p.Cmds["ready"], p.Cmds["id"], p.Cmds["until"] = ready, id, until

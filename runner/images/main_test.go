@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/pluginprotocol"
 	"github.com/fairlead/fairlead/pkg/pluginprotocol/conformance"
 	"github.com/fairlead/fairlead/runner/images/imagetest"
+	"github.com/fairlead/fairlead/runner/images/imagetest/inmemory"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/planstore"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
@@ -50,7 +51,7 @@ func specOf(target *imagetest.Registry, n int) plugin.Spec {
 }
 
 func TestPlugin(t *testing.T) {
-	source, target := imagetest.Start(t, imagetest.Whole), imagetest.Start(t, imagetest.Whole)
+	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
 	digest := source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	sources := map[string]map[string]string{"sha256:image": {"image.yaml": "image: " + source.Host + "/vendor/web:1\n"}}
 	plugintest.Run(t, plugintest.Subject{
@@ -71,7 +72,7 @@ func TestPlugin(t *testing.T) {
 }
 
 func TestProgramConforms(t *testing.T) {
-	source, target := imagetest.Start(t, imagetest.Whole), imagetest.Start(t, imagetest.Whole)
+	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
 	source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	dir := t.TempDir()
 	program := filepath.Join(dir, "images")
@@ -97,7 +98,7 @@ func TestProgramConforms(t *testing.T) {
 
 // A login comes from the environment of the job, and never from the request. A wrong one has a typed reason, and nothing shows it.
 func TestLoginComesFromAVariableOfTheJob(t *testing.T) {
-	source, target := imagetest.Start(t, imagetest.Whole), imagetest.Start(t, imagetest.Whole)
+	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
 	source.Push(t, "vendor/web:1", "linux/amd64")
 	target.Proxy.Fail(func(r *http.Request) bool {
 		user, password, _ := r.BasicAuth()

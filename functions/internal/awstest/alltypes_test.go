@@ -67,7 +67,7 @@ func storyOnTheStacks(t *testing.T, k *alltypes.Killer) map[string][]string {
 	api, err := client.New("https://"+planeHost, w.token, client.Options{HTTP: &http.Client{Transport: hosts.Transport(t, w.authority, w.proxy)}})
 	w.ok("make a client", err)
 	s := &alltypes.Story{T: t, Name: "acme", CLI: func(args ...string) string { return string(w.cli(args...)) }, API: api, Cluster: cluster,
-		Vendor: imagetest.Start(t, imagetest.Whole), Folder: filepath.Join(t.TempDir(), "files"),
+		Vendor: imagetest.Start(t), Folder: filepath.Join(t.TempDir(), "files"),
 		HasImage: func(in, digest string) bool { return w.registry.hasImage("fairlead/"+in+"/web", digest) }}
 	s.Publish("../../../examples")
 	s.Create("--account", accountID, "--region", region)

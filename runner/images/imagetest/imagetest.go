@@ -1,19 +1,25 @@
-// Package imagetest starts registries for tests, and makes, pushes and signs images as vendors do.
+// Package imagetest starts registries for tests, and makes, pushes and signs images as vendors do. Package inmemory has registries that
+// start faster.
 package imagetest
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -21,46 +27,70 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/olareg/olareg"
-	"github.com/olareg/olareg/config"
 	"github.com/sigstore/sigstore-go/pkg/sign"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/fairlead/fairlead/test/proxy"
+	"github.com/fairlead/fairlead/tools/program"
 )
 
-// Kind is an implementation of a registry.
-type Kind string
-
-// The kinds.
-const (
-	Whole     Kind = "with deletion and the referrers API"
-	Plain     Kind = "without the referrers API"
-	ReadWrite Kind = "without deletion"
-)
-
-// Registry is a registry in memory, behind a proxy that can inject faults.
+// Registry is a registry, behind a proxy that can inject faults.
 type Registry struct {
 	Proxy *proxy.Proxy
 	Host  string // such as 127.0.0.1:1234
 }
 
-// Start starts a registry, which ends with the test.
-func Start(t testing.TB, kind Kind) *Registry {
+// Start starts a registry with deletion and the referrers API, which ends with the test.
+func Start(t testing.TB) *Registry {
 	t.Helper()
-	var h http.Handler
-	if kind == Plain {
-		h = registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	} else {
-		deletes := kind == Whole
-		s := olareg.New(config.Config{Storage: config.ConfigStorage{StoreType: config.StoreMem, GC: config.ConfigGC{Frequency: -1}}, API: config.ConfigAPI{DeleteEnabled: &deletes}})
-		t.Cleanup(func() { s.Close() })
-		h = s
-	}
-	return serve(t, h)
+	return Serve(t, process(t))
 }
 
-func serve(t testing.TB, h http.Handler) *Registry {
+// process starts the registry of a control plane, which ends with the test, and returns a handler that passes requests to it. A test
+// binary does not link it, because its library computes a password hash when a program starts, and some test binaries are started a
+// thousand times.
+func process(t testing.TB) http.Handler {
+	t.Helper()
+	folder := t.TempDir()
+	sockets, err := os.MkdirTemp("", "registry-") // short, because the path of a socket has about a hundred bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(sockets, "s")
+	cmd := exec.Command(program.Build(t, "cmd/fairlead-registry"), "--folder", folder, "--socket", socket)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close() // it ends
+		_ = cmd.Wait()
+		os.RemoveAll(sockets)
+	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatalf("the registry writes %q: %v", line, err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "registry", r.In.Host
+		},
+		Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}},
+		ErrorLog: log.New(io.Discard, "", 0), // a client that went away
+	}
+}
+
+// Serve serves a registry until the test ends.
+func Serve(t testing.TB, h http.Handler) *Registry {
 	p := proxy.New(h)
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)

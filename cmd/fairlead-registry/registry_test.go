@@ -64,10 +64,10 @@ func TestRegistryEndsWithItsControlPlane(t *testing.T) {
 	folder, sockets := t.TempDir(), t.TempDir()
 	start := func(name string) (end func() error, ready chan string) {
 		in, alive := io.Pipe()
-		out, told := io.Pipe()
+		out, written := io.Pipe()
 		done, lines := make(chan error, 1), make(chan string, 1)
 		go func() {
-			done <- serve(context.Background(), folder, filepath.Join(sockets, name), in, told, slog.New(slog.DiscardHandler))
+			done <- serve(context.Background(), folder, filepath.Join(sockets, name), in, written, slog.New(slog.DiscardHandler))
 		}()
 		go func() {
 			line := make([]byte, len(readyLine)+1)

@@ -267,7 +267,7 @@ func (b *BuiltRef) prove(ctx context.Context, spec JobSpec, keys []ed25519.Publi
 }
 
 // builds reports whether the version's configuration has a source outside the app's folder for the component. It reads
-// only these three fields, so it also reads the configurations of later releases. If a control plane forgets Built, the
+// only these four fields, so it also reads the configurations of later releases. If a control plane forgets Built, the
 // artifact must not count as one from the app's folder.
 func (v *VersionRef) builds(component string) bool {
 	if v == nil {
@@ -279,6 +279,7 @@ func (v *VersionRef) builds(component string) bool {
 			Git    json.RawMessage `json:"git"`
 			Chart  json.RawMessage `json:"chart"`
 			Module json.RawMessage `json:"module"`
+			OCI    json.RawMessage `json:"oci"`
 		} `json:"components"`
 	}
 	if json.Unmarshal(v.Config, &config) != nil {
@@ -286,7 +287,7 @@ func (v *VersionRef) builds(component string) bool {
 	}
 	for _, c := range config.Components {
 		if c.Name == component {
-			return c.Git != nil || c.Chart != nil || c.Module != nil
+			return c.Git != nil || c.Chart != nil || c.Module != nil || c.OCI != nil
 		}
 	}
 	return false

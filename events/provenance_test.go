@@ -247,6 +247,9 @@ func TestArtifactWithoutItsProvenanceIsRefused(t *testing.T) {
 		"a spec that forgets the source of a module": {good, func(s *events.JobSpec) {
 			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"web","type":"terraform","module":{"source":"acme/web/aws","version":"1.2.0"}}]}`)
 		}, "names no source"},
+		"a spec that forgets the source of an OCI artifact": {good, func(s *events.JobSpec) {
+			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"web","type":"plugin","oci":{"url":"oci://example.com/web","digest":"sha256:0"}}]}`)
+		}, "names no source"},
 		"a component of the app's folder needs none": {nil, func(s *events.JobSpec) {
 			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"api","git":{}},{"name":"web","type":"terraform","source":"web"}]}`)
 		}, ""},

@@ -101,6 +101,8 @@ type Component struct {
 	Chart *Chart `json:"chart,omitempty" doc:"The Helm chart in a repository of charts, for a component of type helm. It replaces source."`
 	// Module is the module in a module registry; nil: the source is in another place.
 	Module *RegistryModule `json:"module,omitempty" doc:"The module in a module registry, for a component of type terraform. Its source is then a folder of the module, which is its top if absent."`
+	// Build is how the image of a component of type docker-build is built; nil: the component is of another type.
+	Build *ImageBuild `json:"build,omitempty" check:"build" alias:"docker" doc:"How the image is built, for a component of type docker-build."`
 	// DependsOn holds the names of the components that must be deployed before this
 	// component: the components listed under depends_on, and the components whose
 	// outputs Vars refers to. The names are sorted, without repetition.

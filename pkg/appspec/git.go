@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -33,14 +34,17 @@ func (g Git) Commit() bool { return commitPattern.MatchString(g.Ref) }
 
 // Built reports whether a build makes the component's artifact. The artifact of another component is packed from the
 // app's folder.
-func (c Component) Built() bool { return c.Git != nil || c.Chart != nil || c.Module != nil }
+func (c Component) Built() bool { return !c.InFolder() || c.Build != nil }
+
+// InFolder reports whether the component's source is in the app's folder.
+func (c Component) InFolder() bool { return c.Git == nil && c.Chart == nil && c.Module == nil }
 
 // Origin is the place from which a build fetches a source.
 type Origin struct {
-	Kind        string // OriginGit, OriginChart or OriginModule
+	Kind        string // OriginGit, OriginChart, OriginModule or OriginFolder
 	URL         string // of the git repository or the repository of charts; address of the module in its registry
 	Chart       string // name of the chart in a repository of charts
-	Ref         string // commit, tag or branch; version of the chart or the module
+	Ref         string // commit, tag or branch; version of the chart or the module; "" of OriginFolder
 	Credentials string // name of a secret of the build runner; "": none
 }
 
@@ -49,6 +53,7 @@ const (
 	OriginGit    = "git"
 	OriginChart  = "chart"
 	OriginModule = "module"
+	OriginFolder = "folder"
 )
 
 // From returns the place from which a build fetches the component's source; the zero Origin if it is not built.
@@ -60,17 +65,20 @@ func (c Component) From() Origin {
 		return Origin{Kind: OriginChart, URL: c.Chart.URL, Chart: c.Chart.Name, Ref: c.Chart.Version, Credentials: c.Chart.Credentials}
 	case c.Module != nil:
 		return Origin{Kind: OriginModule, URL: c.Module.Address, Ref: c.Module.Version, Credentials: c.Module.Credentials}
+	case c.Build != nil:
+		return Origin{Kind: OriginFolder}
 	}
 	return Origin{}
 }
 
 // SameBuild reports whether a build of o has the result of a build of c: a commit, and a version of a chart or module, name
-// the same files at each build.
+// the same files at each build. If the source is in the app's folder, the packed folders must be the same too.
 func (c Component) SameBuild(o Component) bool {
 	a, b := c.From(), o.From()
 	a.Credentials, b.Credentials = "", ""
-	fixed := c.Chart != nil || c.Module != nil || c.Git != nil && c.Git.Commit()
-	return fixed && a == b && c.Source == o.Source && c.Type == o.Type
+	fixed := c.Git == nil || c.Git.Commit()
+	sameFolder := c.Source == o.Source || a.Kind == OriginFolder // the packed folder has no name
+	return c.Built() && fixed && a == b && sameFolder && c.Type == o.Type && reflect.DeepEqual(c.Build, o.Build)
 }
 
 // checkGit reports what is wrong with the repository of a component.
@@ -134,6 +142,9 @@ func isLoopback(host string) bool {
 // the build fetched. It returns the folders to pack, or all problems.
 func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
 	m, message, hint, problems := checkFolder(fsys, c.Source, c.Type)
+	if message == "" {
+		message, hint = lacksDockerfile(fsys, c.Source, c.Build)
+	}
 	report := func(_, code, message, hint string) {
 		problems = append(problems, Problem{File: FileName, Line: 1, Column: 1, Code: code, Message: message, Hint: hint})
 	}

@@ -65,7 +65,7 @@ func (b *Builder) reachable(ctx context.Context, path string) error {
 		return err
 	}
 	return &plugin.Error{Reason: fairlead.ReasonBuilderUnavailable, Err: err,
-		Message: fmt.Sprintf("BuildKit at %s does not answer: %s. Start it, or correct BUILDKIT_HOST in the build runner's configuration", b.Address, output.cause())}
+		Message: fmt.Sprintf("BuildKit at %s does not answer: %s. Start it, or correct BUILDKIT_HOST in job.environment of the build runner's configuration", b.Address, output.cause())}
 }
 
 func (b *Builder) run(ctx context.Context, output io.Writer, command ...string) toolprocess.End {

@@ -187,8 +187,8 @@ func platform(t *testing.T, img v1.Image) string {
 	return config(t, img).Platform().String()
 }
 
-// files returns the contents of the image's files by path. A later layer wins; it ignores deletions.
-func files(t *testing.T, img v1.Image) map[string]string {
+// Files returns the contents of the image's files by path. A later layer wins; it ignores deletions.
+func Files(t *testing.T, img v1.Image) map[string]string {
 	t.Helper()
 	layers, err := img.Layers()
 	if err != nil {
@@ -208,6 +208,9 @@ func files(t *testing.T, img v1.Image) map[string]string {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if h.Typeflag == tar.TypeDir {
+				continue
 			}
 			text, err := io.ReadAll(r)
 			if err != nil {
@@ -230,7 +233,7 @@ func (s Subject) layout(t *testing.T) {
 		"Dockerfile":  copied + "COPY etc /etc\nRUN [\"/probe\", \"write\", \"/made\"]\nENTRYPOINT [\"/probe\"]\n",
 		"etc/app.cfg": "content of the context\n",
 	}), Dockerfile: "Dockerfile"})
-	got := files(t, img)
+	got := Files(t, img)
 	if got["etc/app.cfg"] != "content of the context\n" || got["made"] != "written by the build" {
 		t.Errorf("files of the image: %v", slices.Sorted(maps.Keys(got)))
 	}
@@ -376,7 +379,7 @@ func (s Subject) secrets(t *testing.T) {
 		Environ []string          `json:"environ"`
 		Files   map[string]string `json:"files"`
 	}
-	text := files(t, Images(t, dir)[0])["found"]
+	text := Files(t, Images(t, dir)[0])["found"]
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		t.Fatal(err)
 	}
@@ -434,8 +437,8 @@ func (s Subject) together(t *testing.T) {
 	}
 	for i, out := range layouts {
 		img := Images(t, out)[0]
-		if got := config(t, img).Config.Labels["n"]; got != fmt.Sprint(i) || files(t, img)["n"] != fmt.Sprint(i) {
-			t.Errorf("build %d has the label %q and the files %q", i, got, files(t, img))
+		if got := config(t, img).Config.Labels["n"]; got != fmt.Sprint(i) || Files(t, img)["n"] != fmt.Sprint(i) {
+			t.Errorf("build %d has the label %q and the files %q", i, got, Files(t, img))
 		}
 	}
 }
@@ -444,7 +447,7 @@ func (s Subject) context(t *testing.T) {
 	b := s.bench(t)
 	dir := Context(t, map[string]string{"Dockerfile": copied + "COPY a /a\n", "a": "1", ".dockerignore": "b\n", "b": "2"})
 	before := listed(t, dir)
-	got := files(t, b.image(imagebuild.Request{Context: dir, Dockerfile: "Dockerfile"}))
+	got := Files(t, b.image(imagebuild.Request{Context: dir, Dockerfile: "Dockerfile"}))
 	if after := listed(t, dir); !maps.Equal(before, after) {
 		t.Errorf("the build changed the context: %v, before: %v", after, before)
 	}

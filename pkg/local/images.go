@@ -27,11 +27,14 @@ const (
 
 // images returns the registry for the images of installs. It stores each repository in a folder of its own below the data
 // folder, so orgs share no content. The registry of artifacts does not serve: it has no indexes, referrers and deletions.
+//
+// An image that a build has made has no tag, so the registry must keep what has none: collectImages deletes such an image when
+// no version names it.
 func (s *Server) images() http.Handler {
-	yes := true
+	yes, no := true, false
 	root := filepath.Join(s.opts.Data, "images")
 	r := olareg.New(config.Config{
-		Storage: config.ConfigStorage{StoreType: config.StoreDir, RootDir: root},
+		Storage: config.ConfigStorage{StoreType: config.StoreDir, RootDir: root, GC: config.ConfigGC{Untagged: &no}},
 		API:     config.ConfigAPI{DeleteEnabled: &yes},
 		Log:     s.opts.Logger,
 	})
@@ -41,6 +44,7 @@ func (s *Server) images() http.Handler {
 		}
 		return nil
 	})
+	s.builtImages = &builtImages{root: root, registry: r, keepFor: keepImagesFor, now: time.Now}
 	locks := &imageLocks{root: root}
 	space := &imageSpace{root: root, most: cmp.Or(s.opts.MaxImages, maxImages), now: time.Now, used: map[string]counted{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes buildkit old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -80,7 +80,7 @@ test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes 
 		$(GO) run ./tools/testrun -short $(if $(STRICT),-strict)
 
 # If these variables are set, a test fails if its server or tool is missing.
-REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 FAIRLEAD_REQUIRE_KUBERNETES=1 FAIRLEAD_REQUIRE_DOCKER=1 \
+REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE_SQS=1 FAIRLEAD_REQUIRE_KUBERNETES=1 FAIRLEAD_REQUIRE_DOCKER=1 FAIRLEAD_REQUIRE_BUILDKIT=1 \
 	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_CHECKOV=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1 \
 	FAIRLEAD_REQUIRE_OLD_TOOLS=1 FAIRLEAD_REQUIRE_GCS=1 FAIRLEAD_REQUIRE_AZURITE=1 FAIRLEAD_REQUIRE_FIREWALL=1
 
@@ -99,7 +99,7 @@ record-calls: bin/tofu-tool ## Record the calls to AWS of public modules (CLONES
 	@$(GO) run ./tools/recordcalls -clones $(CLONES) -tofu "$$(bin/tofu-tool --pinned)" \
 		-provider "$$($(GO) run ./tools/awsprovider -services $(RECORDED_SERVICES))" $(MODULES)
 
-test-tools: kubernetes ## Install the tools of tests besides Go: Debian packages with apt, and the Kubernetes API server
+test-tools: kubernetes buildkit ## Install the tools of tests besides Go: Debian packages with apt, the Kubernetes API server, and BuildKit
 	@sh tools/testtools.sh
 
 # If a server or a tool is missing, the target fails with a message.
@@ -112,6 +112,9 @@ old-tools: ## Build the oldest supported Terraform and OpenTofu, once: eight min
 
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
 	@$(GO) run ./tools/kubeserver
+
+buildkit: ## Build BuildKit, with which tests build images, once: four minutes on two cores
+	@$(GO) run ./tools/buildkitd
 
 # With SMOKE=1 every section runs once with small counts: two minutes.
 SMOKE ?=

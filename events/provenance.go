@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -95,6 +96,7 @@ type parameters struct {
 		Chart string `json:"chart,omitempty"`
 		Ref   string `json:"ref"`
 	} `json:"origin"`
+	Image *ImageBuild `json:"image,omitempty"`
 }
 
 // Statement returns the in-toto statement of p as JSON. The same p has the same bytes. Times are cut to seconds.
@@ -103,7 +105,7 @@ func (p Provenance) Statement() ([]byte, error) {
 		Subject: []resource{{Name: p.Component + "/built", Digest: map[string]string{"sha256": strings.TrimPrefix(p.Artifact, "sha256:")}}}}
 	b := &s.Predicate.BuildDefinition
 	b.BuildType, b.ResolvedDependencies = BuildType, []resource{p.source()}
-	b.ExternalParameters = parameters{Org: p.Org, App: p.App, Component: p.Component, Type: p.Type, Source: p.Source}
+	b.ExternalParameters = parameters{Org: p.Org, App: p.App, Component: p.Component, Type: p.Type, Source: p.Source, Image: p.Image}
 	o := &b.ExternalParameters.Origin
 	o.Kind, o.URL, o.Chart, o.Ref = p.From.Kind, p.From.URL, p.From.Chart, p.From.Ref
 	r := &s.Predicate.RunDetails
@@ -129,6 +131,9 @@ func (p Provenance) source() resource {
 	if sum, ok := strings.CutPrefix(p.Revision, "sha256:"); ok {
 		digest = map[string]string{"sha256": sum}
 	}
+	if p.From.Kind == OriginFolder {
+		return resource{Name: p.Component, Digest: digest} // the component's source repository, which each installation of the control plane names differently
+	}
 	return resource{Name: strings.TrimPrefix(p.From.Chart+"@"+p.From.Ref, "@"), URI: p.From.URL, Digest: digest}
 }
 
@@ -151,7 +156,7 @@ func ParseStatement(payload []byte) (Provenance, error) {
 	}
 	in := b.ExternalParameters
 	p := Provenance{Build: Build{Org: in.Org, App: in.App, Component: in.Component, Type: in.Type, Source: in.Source,
-		From: Origin{Kind: in.Origin.Kind, URL: in.Origin.URL, Chart: in.Origin.Chart, Ref: in.Origin.Ref}},
+		From: Origin{Kind: in.Origin.Kind, URL: in.Origin.URL, Chart: in.Origin.Chart, Ref: in.Origin.Ref}, Image: in.Image},
 		Artifact: "sha256:" + s.Subject[0].Digest["sha256"], Revision: b.ResolvedDependencies[0].Digest["gitCommit"],
 		Runner: fairlead.RunnerID(runner), RunnerVersion: r.Builder.Version[builderKind], Job: r.Metadata.InvocationID,
 		Started: r.Metadata.StartedOn, Finished: r.Metadata.FinishedOn}
@@ -227,6 +232,9 @@ func (p Provenance) Check(want Build, revision, artifact string) error {
 			return unproven("has a provenance with %s %.200q, but the app's version has %.200q", f[0], f[1], f[2])
 		}
 	}
+	if !reflect.DeepEqual(p.Image, want.Image) {
+		return unproven("has a provenance with other settings of the build than the app's version has")
+	}
 	return nil
 }
 
@@ -266,8 +274,9 @@ func (b *BuiltRef) prove(ctx context.Context, spec JobSpec, keys []ed25519.Publi
 	return p.Check(b.Build, b.Revision, spec.Artifact.Digest)
 }
 
-// builds reports whether the version's configuration has a source outside the app's folder for the component. It reads
-// only these four fields, so it also reads the configurations of later releases. If a control plane forgets Built, the
+// builds reports whether a build makes the component's artifact by the version's configuration: its source is outside of
+// the app's folder, or its image is built. It reads only these five fields, so it also reads the configurations of later
+// releases. If a control plane forgets Built, the
 // artifact must not count as one from the app's folder.
 func (v *VersionRef) builds(component string) bool {
 	if v == nil {
@@ -280,6 +289,7 @@ func (v *VersionRef) builds(component string) bool {
 			Chart  json.RawMessage `json:"chart"`
 			Module json.RawMessage `json:"module"`
 			OCI    json.RawMessage `json:"oci"`
+			Build  json.RawMessage `json:"build"`
 		} `json:"components"`
 	}
 	if json.Unmarshal(v.Config, &config) != nil {
@@ -287,7 +297,7 @@ func (v *VersionRef) builds(component string) bool {
 	}
 	for _, c := range config.Components {
 		if c.Name == component {
-			return c.Git != nil || c.Chart != nil || c.Module != nil || c.OCI != nil
+			return c.Git != nil || c.Chart != nil || c.Module != nil || c.OCI != nil || c.Build != nil
 		}
 	}
 	return false

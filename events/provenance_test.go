@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -42,6 +43,15 @@ func charted() events.Provenance {
 	return p
 }
 
+// imaged returns the provenance of an image of a packed folder.
+func imaged() events.Provenance {
+	p := built()
+	p.Type, p.Source, p.Revision = "docker-build", ".", theArchive
+	p.From = events.Origin{Kind: events.OriginFolder, Ref: theArchive}
+	p.Image = &events.ImageBuild{Dockerfile: "Dockerfile", Target: "small", Platforms: []string{"linux/amd64", "linux/arm64"}, Args: map[string]string{"A": "b"}}
+	return p
+}
+
 func statementOf(t testing.TB, p events.Provenance) []byte {
 	t.Helper()
 	b, err := p.Statement()
@@ -68,7 +78,7 @@ func moduled(revision string) events.Provenance {
 }
 
 func TestProvenanceIsReadAsItWasSigned(t *testing.T) {
-	for name, p := range map[string]events.Provenance{"git": built(), "chart": charted(), "module-git": moduled(built().Revision), "module-archive": moduled(charted().Revision)} {
+	for name, p := range map[string]events.Provenance{"git": built(), "chart": charted(), "module-git": moduled(built().Revision), "module-archive": moduled(charted().Revision), "image": imaged()} {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "provenance-"+name+".v1.json", statementOf(t, p))
 			got, err := events.OpenProvenance(t.Context(), signStatement(t, key(2), p), []ed25519.PublicKey{public(1), public(2)})
@@ -96,6 +106,7 @@ func TestOfficialTypesReadTheStatement(t *testing.T) {
 	}{
 		"git":   {built(), "git+https://git.example.com/shop.git@v1.4.0"},
 		"chart": {charted(), "https://charts.example.com"},
+		"image": {imaged(), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s intoto.Statement
@@ -250,6 +261,10 @@ func TestArtifactWithoutItsProvenanceIsRefused(t *testing.T) {
 		"a spec that forgets the source of an OCI artifact": {good, func(s *events.JobSpec) {
 			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"web","type":"plugin","oci":{"url":"oci://example.com/web","digest":"sha256:0"}}]}`)
 		}, "names no source"},
+		"a spec that forgets that an image was built": {good, func(s *events.JobSpec) {
+			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"web","type":"docker-build","source":"web","build":{"dockerfile":"Dockerfile"}}]}`)
+		}, "names no source"},
+		"a build with settings of an image": {with(func(p *events.Provenance) { p.Image = imaged().Image }), nil, "other settings of the build"},
 		"a component of the app's folder needs none": {nil, func(s *events.JobSpec) {
 			s.Built, s.Version = nil, versionOf(t, `{"components":[{"name":"api","git":{}},{"name":"web","type":"terraform","source":"web"}]}`)
 		}, ""},
@@ -311,5 +326,33 @@ func TestStatementIsNoJobSpec(t *testing.T) {
 		if _, err := verify(e, public(1)); err == nil {
 			t.Errorf("%s: a statement is accepted as a job spec", name)
 		}
+	}
+}
+
+// A build with other settings has another image, so its provenance proves nothing about the image of these settings.
+func TestProvenanceOfOtherSettingsIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*events.Build){
+		"another arg":        func(b *events.Build) { b.Image.Args = map[string]string{"A": "c"} },
+		"no arg":             func(b *events.Build) { b.Image.Args = nil },
+		"another target":     func(b *events.Build) { b.Image.Target = "" },
+		"another platform":   func(b *events.Build) { b.Image.Platforms = b.Image.Platforms[:1] },
+		"another Dockerfile": func(b *events.Build) { b.Image.Dockerfile = "other" },
+		"no image":           func(b *events.Build) { b.Image = nil },
+		"another folder":     func(b *events.Build) { b.From.Ref = theArtifact },
+	} {
+		want := imaged()
+		image := *want.Image
+		want.Image = &image
+		change(&want.Build)
+		err := imaged().Check(want.Build, want.Revision, want.Artifact)
+		if r, ok := errors.AsType[*events.Refusal](err); !ok || r.Reason != fairlead.ReasonProvenanceInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+		if imaged().Same(want.Build) {
+			t.Errorf("%s: it is the same build", name)
+		}
+	}
+	if !imaged().Same(imaged().Build) || imaged().Check(imaged().Build, theArchive, theArtifact) != nil {
+		t.Error("the same settings are refused")
 	}
 }

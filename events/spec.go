@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"time"
 
@@ -117,18 +118,33 @@ type Build struct {
 	Org       fairlead.OrgID `json:"org,omitempty"` // only in a job spec and in a Provenance
 	App       string         `json:"app"`
 	Component string         `json:"component"`
-	Type      string         `json:"type"`           // the component's, a type of package component
-	Source    string         `json:"source"`         // folder of the component in what is fetched; "." is its top
-	From      Origin         `json:"from"`           // what is fetched
-	Vars      []string       `json:"vars,omitempty"` // names of the variables that the app gives to the component, without values
+	Type      string         `json:"type"`            // the component's, a type of package component
+	Source    string         `json:"source"`          // folder of the component in what is fetched; "." is its top
+	From      Origin         `json:"from"`            // what is fetched
+	Vars      []string       `json:"vars,omitempty"`  // names of the variables that the app gives to the component, without values
+	Image     *ImageBuild    `json:"image,omitempty"` // how the image is built; nil: the artifact is the packed source
+}
+
+// Same reports whether two builds make the same from the same: all of them but Vars and From.Credentials is equal.
+func (b Build) Same(o Build) bool {
+	b.Vars, o.Vars, b.From.Credentials, o.From.Credentials = nil, nil, "", ""
+	return reflect.DeepEqual(b, o)
+}
+
+// ImageBuild is how an image is built from a Dockerfile. It holds no secret.
+type ImageBuild struct {
+	Dockerfile string            `json:"dockerfile"`          // path in the build context
+	Target     string            `json:"target,omitempty"`    // stage; "": the last one
+	Platforms  []string          `json:"platforms,omitempty"` // sorted; empty: that of the image builder
+	Args       map[string]string `json:"args,omitempty"`      // values of ARG instructions, by name
 }
 
 // Origin is a place from which a build fetches a source.
 type Origin struct {
-	Kind        string `json:"kind"`                  // OriginGit, OriginChart, OriginModule or OriginOCI
-	URL         string `json:"url"`                   // of the git repository, of the repository of charts, or oci://… of the chart or the artifact; address of the module in its registry
+	Kind        string `json:"kind"`                  // OriginGit, OriginChart, OriginModule, OriginOCI or OriginFolder
+	URL         string `json:"url"`                   // "" of OriginFolder; of the git repository, of the repository of charts, or oci://… of the chart or the artifact; address of the module in its registry
 	Chart       string `json:"chart,omitempty"`       // name of the chart in a repository of charts
-	Ref         string `json:"ref"`                   // commit, tag or branch; version of the chart or the module; digest of the artifact
+	Ref         string `json:"ref"`                   // commit, tag or branch; version of the chart or the module; digest of the OCI artifact or of the packed folder
 	Credentials string `json:"credentials,omitempty"` // name of the runner's secret with the password; "": none
 }
 
@@ -138,7 +154,16 @@ const (
 	OriginChart  = "chart"
 	OriginModule = "module"
 	OriginOCI    = "oci"
+	OriginFolder = "folder" // of the app, packed as an artifact of the component
 )
+
+// Place returns the URL of the origin, or a description of an origin without one.
+func (o Origin) Place() string {
+	if o.Kind == OriginFolder {
+		return "the app's folder"
+	}
+	return o.URL
+}
 
 // VersionRef is an app version with all data from which its identifier is computed.
 type VersionRef struct {

@@ -1,10 +1,11 @@
 # testtools.sh installs the Debian packages that tests use: a Docker engine,
-# systemd-analyze, and ip and iptables for a runner behind a firewall. On another system, install them by hand.
+# runc, systemd-analyze, and ip and iptables for a runner behind a firewall. On another system, install them by hand.
 set -eu
 missing=
 command -v dockerd >/dev/null || missing="$missing docker.io"
 command -v systemd-analyze >/dev/null || missing="$missing systemd"
 PATH="$PATH:/usr/sbin:/sbin"
+command -v runc >/dev/null || missing="$missing runc"
 command -v ip >/dev/null || missing="$missing iproute2"
 command -v iptables >/dev/null || missing="$missing iptables"
 [ -n "$missing" ] || exit 0

@@ -79,11 +79,12 @@ type handler struct {
 	log      *slog.Logger
 }
 
-// newHandler returns the registry of the repositories in the folder. One handler at a time may use a folder.
+// newHandler returns the registry of the repositories in the folder. One handler at a time may use a folder. The registry keeps images
+// without a tag: those of builds have none, and the control plane deletes what no version names.
 func newHandler(folder string, log *slog.Logger) *handler {
-	yes := true
+	yes, no := true, false
 	return &handler{locks: locks{root: folder}, log: log, registry: olareg.New(config.Config{
-		Storage: config.ConfigStorage{StoreType: config.StoreDir, RootDir: folder},
+		Storage: config.ConfigStorage{StoreType: config.StoreDir, RootDir: folder, GC: config.ConfigGC{Untagged: &no}},
 		API:     config.ConfigAPI{DeleteEnabled: &yes},
 		Log:     log,
 	})}

@@ -251,6 +251,8 @@ func (b *builder) publisherAccess() []policy.Statement {
 func (b *builder) builderAccess() []policy.Statement {
 	return []policy.Statement{
 		{Sid: "OwnBuiltArtifacts", Actions: slices.Concat(readImages, pushImages), Resources: []string{b.ownRepositories() + "/" + builtFolder}},
+		// The folder of an app from which an image is built is packed in the component's repository.
+		{Sid: "OwnFolders", Actions: readImages, Resources: []string{b.ownRepositories()}},
 		registryLogin(),
 	}
 }

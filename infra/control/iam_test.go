@@ -74,6 +74,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"BuilderRole", "ecr:PutImage", ecr + "app/app_a/web/built", publisherA, true, "a build pushes"},
 		{"BuilderRole", "ecr:InitiateLayerUpload", ecr + "app/app_a/web/built", publisherA, true, "a build uploads"},
 		{"BuilderRole", "ecr:PutImage", ecr + "app/app_a/web", publisherA, false, "a build replaces what a person published"},
+		{"BuilderRole", "ecr:BatchGetImage", ecr + "app/app_a/web", publisherA, true, "a build reads the packed folder of its app"},
+		{"BuilderRole", "ecr:BatchGetImage", ecr + "app/app_b/web", publisherA, false, "a build reads the folder of another app"},
 		{"BuilderRole", "ecr:PutImage", ecr + "app/app_b/web/built", publisherA, false, "a build pushes to another app"},
 		{"BuilderRole", "ecr:BatchGetImage", ecr + "app/app_b/web/built", publisherA, false, "a build reads another tenant's artifact"},
 		{"BuilderRole", "ecr:PutImage", ecr + "app/app_a/web/built", nil, false, "a build's session without a tag pushes"},

@@ -28,6 +28,7 @@ func (b *builder) suppress() error {
 		return err
 	}
 	err = nag.Wildcards(b.stack, b.builderRole, b.builderAccess(), map[string]string{
+		"OwnFolders":        "the repositories of one app, one for each component; a build's session reads that of its own component",
 		"OwnBuiltArtifacts": "the repositories of one app's built artifacts, one for each component",
 		"RegistryLogin":     "the action knows no resource; it opens what the other statements allow",
 	})

@@ -83,10 +83,10 @@ func (s *server) buildRoutes(c *control.Control) {
 		OnceInput
 		Body wire.BuildAppRequest
 	}
-	register(s, op{Route: wire.BuildApp, auth: apiToken, tag: "Apps", summary: "Build the components whose source is not in the app's folder", status: http.StatusCreated,
-		problems: slices.Concat(creator, storesMuch, ofAVersion, codes{fairlead.CodeAppNameMismatch, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeNoBuildRunner, fairlead.CodeRegistryUnavailable})},
+	register(s, op{Route: wire.BuildApp, auth: apiToken, tag: "Apps", summary: "Build the components whose source is not in the app's folder, and the images of Dockerfiles", status: http.StatusCreated,
+		problems: slices.Concat(creator, storesMuch, ofAVersion, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeNoBuildRunner, fairlead.CodeRegistryUnavailable})},
 		func(ctx context.Context, in *build) (*body[wire.AppBuilds], error) {
-			builds, err := c.BuildApp(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.IdempotencyKey)
+			builds, err := c.BuildApp(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Folders, in.IdempotencyKey)
 			out := wire.AppBuilds{Builds: []wire.ComponentBuild{}}
 			for _, b := range builds {
 				w := wire.ComponentBuild{Component: b.Component, Artifact: b.Earlier.Artifact, Revision: b.Earlier.Revision}
@@ -112,7 +112,7 @@ func (s *server) appRoutes(c *control.Control) {
 			for component, id := range in.Body.Builds {
 				builds[component] = fairlead.JobID(id)
 			}
-			v, err := c.Publish(ctx, callerOf(ctx).org, in.App, control.NewVersion{Config: in.Body.Config, Artifacts: in.Body.Artifacts, Builds: builds, Name: in.Body.Name})
+			v, err := c.Publish(ctx, callerOf(ctx).org, in.App, control.NewVersion{Config: in.Body.Config, Artifacts: in.Body.Artifacts, Builds: builds, Folders: in.Body.Folders, Name: in.Body.Name})
 			if err != nil {
 				return nil, err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/control"
@@ -53,6 +54,10 @@ func (s *server) mayUse(r *http.Request, token string) error {
 	if err != nil || asksForRegistry(r) || reads(r) && isBelow(r, control.ImageRepositories(by.Org)) {
 		return err
 	}
+	if isBelow(r, control.ImageRepositories(by.Org)) {
+		return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "only jobs may push images: a build that of its component, and an apply the copy for its install",
+			Hint: "{app.publish} queues the build."}
+	}
 	if isBelow(r, control.Repositories(by.Org)) {
 		if !reads(r) && control.InBuilt(strings.TrimPrefix(r.URL.Path, "/v2/")) {
 			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "only a build may push the artifact of a component that is built",
@@ -82,15 +87,26 @@ func (s *server) mayPull(ctx context.Context, r *http.Request, token string) err
 	if err != nil {
 		return err
 	}
-	repository, push, err := s.Control.JobRepository(ctx, h)
+	may, err := s.Control.JobRepositories(ctx, h)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 		return err
 	}
-	if err == nil && (reads(r) || push) && (asksForRegistry(r) || isBelow(r, repository+"/")) {
+	if err == nil && permits(may, r) {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,
 		Message: "job " + string(h.Job) + " may pull the source of its own component and nothing else"}
+}
+
+// permits reports whether a job with these repositories may make the request.
+func permits(may control.JobRepositories, r *http.Request) bool {
+	if may.Write != "" && isBelow(r, may.Write+"/") {
+		return true
+	}
+	if !reads(r) {
+		return false
+	}
+	return asksForRegistry(r) && len(may.Read)+len(may.Write) > 0 || slices.ContainsFunc(may.Read, func(repository string) bool { return isBelow(r, repository+"/") })
 }
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
@@ -102,11 +118,11 @@ func (s *server) mayKeepImages(r *http.Request, token string) error {
 	if err != nil {
 		return err
 	}
-	repository, changes, err := s.Control.ImageRepository(r.Context(), h)
+	may, err := s.Control.ImageRepositories(r.Context(), h)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 		return err
 	}
-	if err == nil && repository != "" && (reads(r) || changes) && (asksForRegistry(r) || isBelow(r, repository+"/")) {
+	if err == nil && permits(may, r) {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,

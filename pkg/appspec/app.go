@@ -103,6 +103,8 @@ type Component struct {
 	Module *RegistryModule `json:"module,omitempty" doc:"The module in a module registry, for a component of type terraform. Its source is then a folder of the module, which is its top if absent."`
 	// OCI is the artifact in an OCI registry; nil: the source is in another place.
 	OCI *OCI `json:"oci,omitempty" alias:"artifact package" doc:"The artifact in an OCI registry, by its digest, such as a plugin of another vendor. Its source is then a folder of the artifact, which is its top if absent."`
+	// Build is how the image of a component of type docker-build is built; nil: the component is of another type.
+	Build *ImageBuild `json:"build,omitempty" check:"build" alias:"docker" doc:"How the image is built, for a component of type docker-build."`
 	// DependsOn holds the names of the components that must be deployed before this
 	// component: the components listed under depends_on, and the components whose
 	// outputs Vars refers to. The names are sorted, without repetition.

@@ -172,11 +172,12 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 	if _, ok := component.Of(c.Type); !ok || c.Type == "" {
 		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamlnode.Quote(c.Type)), yamlnode.DidYouMean(c.Type, "types", component.Names()))
 	}
-	if c.Built() {
+	if !c.InFolder() {
 		checkBuiltSource(report, where, c)
 	} else {
 		checkSource(report, where, c.Source)
 	}
+	checkImageBuild(report, where, c)
 	checkJob(report, where, c.Job)
 	if c.Role != "" && !slices.Contains(component.DeclaredRoles(), component.Role(c.Role)) {
 		report(where+".role", "unknown-role", fmt.Sprintf("%s is not a role of applies", yamlnode.Quote(c.Role)), yamlnode.DidYouMean(c.Role, "roles", roleNames()))

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -34,14 +35,17 @@ func (g Git) Commit() bool { return commitPattern.MatchString(g.Ref) }
 
 // Built reports whether a build makes the component's artifact. The artifact of another component is packed from the
 // app's folder.
-func (c Component) Built() bool { return len(c.origins()) > 0 }
+func (c Component) Built() bool { return !c.InFolder() || c.Build != nil }
+
+// InFolder reports whether the component's source is in the app's folder.
+func (c Component) InFolder() bool { return len(c.origins()) == 0 }
 
 // Origin is the place from which a build fetches a source.
 type Origin struct {
-	Kind        string // OriginGit, OriginChart, OriginModule or OriginOCI
+	Kind        string // OriginGit, OriginChart, OriginModule, OriginOCI or OriginFolder
 	URL         string // of the git repository, the repository of charts or the OCI artifact; address of the module in its registry
 	Chart       string // name of the chart in a repository of charts
-	Ref         string // commit, tag or branch; version of the chart or the module; digest of the OCI artifact
+	Ref         string // commit, tag or branch; version of the chart or the module; digest of the OCI artifact; "" of OriginFolder
 	Credentials string // name of a secret of the build runner; "": none
 }
 
@@ -51,6 +55,7 @@ const (
 	OriginChart  = "chart"
 	OriginModule = "module"
 	OriginOCI    = "oci"
+	OriginFolder = "folder"
 )
 
 // From returns the place from which a build fetches the component's source; the zero Origin if it is not built.
@@ -58,10 +63,13 @@ func (c Component) From() Origin {
 	if all := c.origins(); len(all) > 0 {
 		return all[0]
 	}
+	if c.Build != nil {
+		return Origin{Kind: OriginFolder}
+	}
 	return Origin{}
 }
 
-// origins returns the places that the component names. A valid component names at most one.
+// origins returns the places outside of the app's folder that the component names. A valid component names at most one.
 func (c Component) origins() (all []Origin) {
 	if g := c.Git; g != nil {
 		all = append(all, Origin{Kind: OriginGit, URL: g.URL, Ref: g.Ref, Credentials: g.Credentials})
@@ -79,12 +87,13 @@ func (c Component) origins() (all []Origin) {
 }
 
 // SameBuild reports whether a build of o has the result of a build of c: a commit, a version of a chart or module, and a
-// digest name the same files at each build.
+// digest name the same files at each build. If the source is in the app's folder, the packed folders must be the same too.
 func (c Component) SameBuild(o Component) bool {
 	a, b := c.From(), o.From()
 	a.Credentials, b.Credentials = "", ""
-	fixed := c.Built() && (c.Git == nil || c.Git.Commit())
-	return fixed && a == b && c.Source == o.Source && c.Type == o.Type
+	fixed := c.Git == nil || c.Git.Commit()
+	sameFolder := c.Source == o.Source || a.Kind == OriginFolder // the packed folder has no name
+	return c.Built() && fixed && a == b && sameFolder && c.Type == o.Type && reflect.DeepEqual(c.Build, o.Build)
 }
 
 // checkGit reports what is wrong with the repository of a component.
@@ -148,6 +157,9 @@ func isLoopback(host string) bool {
 // the build fetched. It returns the folders to pack, or all problems.
 func CheckSource(fsys fs.FS, c Component) (Source, Problems) {
 	m, message, hint, problems := checkFolder(fsys, c.Source, c.Type)
+	if message == "" {
+		message, hint = lacksDockerfile(fsys, c.Source, c.Build)
+	}
 	report := func(_, code, message, hint string) {
 		problems = append(problems, Problem{File: FileName, Line: 1, Column: 1, Code: code, Message: message, Hint: hint})
 	}

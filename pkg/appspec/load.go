@@ -33,7 +33,7 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	modules := map[string]module{}
 	valid := len(r.Problems) == 0
 	for _, c := range r.app.Parts() {
-		if c.Built() {
+		if !c.InFolder() {
 			continue // the build checks its files
 		}
 		at := r.Node(pathOf(c) + ".source")
@@ -43,6 +43,9 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 			continue // reported
 		}
 		m, message, hint, problems := checkFolder(fsys, source, c.Type)
+		if message == "" {
+			message, hint = lacksDockerfile(fsys, source, c.Build)
+		}
 		r.Problems = append(r.Problems, problems...)
 		if m != nil {
 			modules[c.Name] = *m
@@ -88,7 +91,7 @@ type Check func(Component, Source) error
 
 func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
 	for _, c := range app.Parts() {
-		if c.Built() {
+		if !c.InFolder() {
 			continue
 		}
 		s, err := SourceOf(fsys, c)

@@ -122,6 +122,9 @@ func (r *reader) rules() yamlnode.Rules {
 		"params":        {Schema: schema{"maxProperties": MaxParams, "propertyNames": name}},
 		"hooks":         {Func: r.hook, Schema: schema{"uniqueItems": true, "maxItems": maxHooks, "items": schema{"type": "string", "pattern": `^` + fairlead.NameForm + `\.(` + strings.Join(hookOperations, "|") + `)$`}}},
 		"source":        {Schema: schema{"minLength": 1}},
+		"build":         {},
+		"buildplatform": {Schema: schema{"uniqueItems": true, "maxItems": maxPlatforms, "items": schema{"pattern": platformPattern.String()}}},
+		"buildargs":     {Schema: schema{"maxProperties": maxBuildArgs, "propertyNames": schema{"pattern": buildArgPattern.String()}}},
 		"enabled":       {Schema: schema{"pattern": switchPattern}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
 		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
@@ -190,6 +193,7 @@ func (r *reader) complete() {
 		if (c.Chart != nil || c.Module != nil || c.OCI != nil) && !r.Given("components."+c.Name+".source") {
 			c.Source = "."
 		}
+		c.completeBuild()
 		c.Enabled = switchSpelling(c.Enabled)
 		if clean, wrong, _ := cleanSource(c.Source); wrong == "" {
 			c.Source = clean

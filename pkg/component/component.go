@@ -9,7 +9,9 @@ package component
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +31,9 @@ const (
 // Image is the type of the program runner/images.
 const Image = "image"
 
+// DockerBuild is the type whose image a build makes from a Dockerfile. The program runner/images copies it.
+const DockerBuild = "docker-build"
+
 // Type is one row of the table.
 type Type struct {
 	Name string // in app.yaml; the runner's plugin has the same name
@@ -47,6 +52,10 @@ type Type struct {
 
 	// Charts reports whether the source can be a chart in a repository of Helm charts.
 	Charts bool
+
+	// Dockerfile reports whether the source is the build context of a Dockerfile. A build
+	// makes an image of it, wherever the source is, and the image is the artifact.
+	Dockerfile bool
 
 	// Protocol reports whether the plugin is a program that speaks pkg/pluginprotocol: the
 	// file Executable of the source, or the program Program of the runner. Its plans are
@@ -111,7 +120,11 @@ const (
 	Text     Kind = "text"
 	Flag     Kind = "flag"     // true or false
 	Duration Kind = "duration" // such as 10m
+	Count    Kind = "count"    // a whole number from 0 to MaxCount
 )
+
+// MaxCount is the largest value of the kind Count.
+const MaxCount = 100
 
 // Check returns "" if the value is of the kind, otherwise what is wanted.
 func (k Kind) Check(value any) (wants string) {
@@ -124,6 +137,10 @@ func (k Kind) Check(value any) (wants string) {
 	case Flag:
 		if _, ok := value.(bool); !ok {
 			return "true or false"
+		}
+	case Count:
+		if n, err := strconv.Atoi(fmt.Sprint(value)); isText || err != nil || n < 0 || n > MaxCount {
+			return fmt.Sprintf("a whole number from 0 to %d", MaxCount)
 		}
 	case Duration:
 		if d, err := time.ParseDuration(text); !isText || err != nil || d <= 0 {
@@ -221,6 +238,17 @@ var types = []Type{
 		Protocol:      true,
 		Program:       "images",
 		NeedsRegistry: true,
+		Operations:    []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		LostLog:       "It has a line for each layer that was copied.",
+		MissingTool:   missingPlugins,
+	},
+	{
+		Name: DockerBuild, Doc: "docker-build is the build context of a Dockerfile, of which a build makes an image; the image is copied to the install's registry.",
+		Dockerfile:    true,
+		Protocol:      true,
+		Program:       "images",
+		NeedsRegistry: true,
+		Options:       []Option{{"keep", Count, "The number of earlier images that stay in the install's registry. Default: 1, because what uses the component still runs the earlier image until it is deployed too."}},
 		Operations:    []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:       "It has a line for each layer that was copied.",
 		MissingTool:   missingPlugins,

@@ -54,7 +54,7 @@ func (p *plane) canonical(src string) []byte {
 func (p *plane) build(src, key string) control.Build {
 	p.t.Helper()
 	var out []control.Build
-	p.must("build", func() (err error) { out, err = p.BuildApp(p.ctx, org, "shop", p.canonical(src), key); return })
+	p.must("build", func() (err error) { out, err = p.BuildApp(p.ctx, org, "shop", p.canonical(src), nil, key); return })
 	if len(out) != 1 || out[0].Component != "web" {
 		p.t.Fatalf("the builds are %+v, want one of web: network is in the app's folder", out)
 	}
@@ -78,7 +78,7 @@ func TestVersionHasTheArtifactOfItsBuild(t *testing.T) {
 		if spec.Push != "orgs/default/shop/web/built" || spec.Build == nil || spec.Build.From != (events.Origin{Kind: "git", URL: "https://git.example.com/shop", Ref: "v1"}) || spec.Build.Source != "web" || spec.Build.Type != "terraform" {
 			t.Errorf("the spec is %+v, to %s", spec.Build, spec.Push)
 		}
-		again, err := p.BuildApp(p.ctx, org, "shop", p.canonical(fromGit("v1")), "key-1")
+		again, err := p.BuildApp(p.ctx, org, "shop", p.canonical(fromGit("v1")), nil, "key-1")
 		if err != nil || len(again) != 1 || again[0].Job == nil || again[0].Job.ID != b.Job.ID {
 			t.Errorf("the repeated request queues %+v, %v", again, err)
 		}
@@ -165,7 +165,7 @@ func TestPublishRefusesWhatWasNotBuilt(t *testing.T) {
 func TestWithoutABuildRunnerNothingIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
-		_, err := p.BuildApp(p.ctx, org, "shop", p.canonical(fromGit("v1")), "1")
+		_, err := p.BuildApp(p.ctx, org, "shop", p.canonical(fromGit("v1")), nil, "1")
 		if fairlead.CodeOf(err) != fairlead.CodeNoBuildRunner {
 			t.Errorf("%v, want %s", err, fairlead.CodeNoBuildRunner)
 		}

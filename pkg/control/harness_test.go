@@ -335,6 +335,12 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 	switch spec.Operation {
 	case "build":
 		built := control.Built{Artifact: fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref+spec.Build.Source))), Revision: fmt.Sprintf("%040x", crc32.ChecksumIEEE([]byte(spec.Build.From.Ref)))}
+		if spec.Build.From.Kind == events.OriginFolder {
+			built.Revision = spec.Build.From.Ref
+		}
+		if i := spec.Build.Image; i != nil {
+			built.Artifact = fmt.Sprintf("sha256:%064x", crc32.ChecksumIEEE(fmt.Append(nil, spec.Build.From.Ref, *i)))
+		}
 		built.Statement = p.statement(spec, built)
 		if p.rebuilt != nil {
 			p.rebuilt(spec, &built)

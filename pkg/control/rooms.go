@@ -164,6 +164,9 @@ func Repository(org fairlead.OrgID, app, component string) string {
 // control plane's own registry. It returns "" for a name that Repository does not return.
 func RepositoryOrg(repository string) string { return catalog.RepositoryOrg(repository) }
 
+// JobRepositories are the repositories of the control plane's own registry that a job may use.
+type JobRepositories = catalog.JobRepositories
+
 // InBuilt reports whether a clean path, which begins with the name of a repository in the
 // control plane's own registry, is in a repository to which only builds push.
 func InBuilt(path string) bool { return catalog.InBuilt(path) }

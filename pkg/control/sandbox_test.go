@@ -326,7 +326,7 @@ func TestSandboxRunnerDoesOnlyWhatIsInTheSandbox(t *testing.T) {
 		_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Runner: &name})
 		expectCode(t, "an install that names the runner in its sandbox", err, "runner-out-of-reach")
 		const built = "fairlead: v1\nname: shop\ncomponents:\n  web: {type: terraform, source: web, git: {url: \"https://example.com/a.git\", ref: main}}\n"
-		_, err = p.BuildApp(p.ctx, org, "shop", p.canonical(built), "")
+		_, err = p.BuildApp(p.ctx, org, "shop", p.canonical(built), nil, "")
 		expectCode(t, "a build", err, "no-build-runner")
 	})
 }

@@ -130,6 +130,14 @@ const (
 	ReasonSignatureInvalid    Reason = "signature-invalid"    // no signature of an image verifies with the component's keys
 )
 
+// Reasons of builds that make an image from a Dockerfile.
+const (
+	ReasonBuildFailed        Reason = "build-failed"        // an instruction of the Dockerfile failed, or the Dockerfile is not valid
+	ReasonBuilderMissing     Reason = "builder-missing"     // no image builder is configured on the build runner
+	ReasonBuilderUnavailable Reason = "builder-unavailable" // the image builder does not answer, or ended before the build did
+	ReasonImageInvalid       Reason = "image-invalid"       // the image builder made something else than the image that was asked for
+)
+
 // RegistryReasons lists the reasons of plugins that copy images between registries.
 func RegistryReasons() []Reason {
 	return []Reason{ReasonRegistryUnreachable, ReasonRegistryForbidden, ReasonRegistryLimited, ReasonImageMissing, ReasonImageDamaged, ReasonSignatureInvalid}

@@ -22,11 +22,15 @@ const (
 
 // images returns the registry for the images of installs. It stores each repository in a folder of its own below the data
 // folder, so orgs share no content. The registry of artifacts does not serve: it has no indexes, referrers and deletions.
+//
+// An image that a build has made has no tag, so the registry must keep what has none: collectImages deletes such an image when
+// no version names it.
 func (s *Server) images() http.Handler {
 	root := filepath.Join(s.opts.Data, "images")
 	r := &registryProcess{program: s.opts.RegistryProgram, folder: root, log: s.opts.Logger}
 	s.registry = r
 	s.closers = append(s.closers, r.Close)
+	s.builtImages = &builtImages{root: root, registry: r, keepFor: keepImagesFor, now: time.Now}
 	space := &imageSpace{root: root, most: cmp.Or(s.opts.MaxImages, maxImages), now: time.Now, used: map[string]counted{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		left, err := space.take(req)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -199,5 +201,83 @@ func TestMissingRegistryOfImagesIsNamed(t *testing.T) {
 	s.images().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/images/default/ins_1/web/manifests/v1", http.NoBody))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), missing) || !strings.Contains(w.Body.String(), "FAIRLEAD_REGISTRY") {
 		t.Errorf("the answer is %d %s", w.Code, w.Body)
+	}
+}
+
+// An image of a build stays while a version names it, with the images of its platforms, and for a day after its push.
+func TestBuiltImageStaysWhileAVersionNamesIt(t *testing.T) {
+	data := t.TempDir()
+	s := &Server{opts: Options{Data: data, Logger: slog.New(slog.DiscardHandler), RegistryProgram: program.Build(t, "cmd/fairlead-registry")}}
+	registry := s.images()
+	web := httptest.NewServer(imagesBelow(registry, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	defer web.Close()
+	host := strings.TrimPrefix(web.URL, "http://")
+	push := func(repository string) (digest string) {
+		t.Helper()
+		index, err := random.Index(500, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash, err := index.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := name.NewDigest(host + "/" + repository + "@" + hash.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remote.WriteIndex(ref, index); err != nil {
+			t.Fatal(err)
+		}
+		return hash.String()
+	}
+	whole := func(repository, digest string) bool {
+		t.Helper()
+		ref, err := name.NewDigest(host + "/" + repository + "@" + digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index, err := remote.Index(ref)
+		if err != nil {
+			return false
+		}
+		return validate.Index(index) == nil
+	}
+	const built, copies = "images/default/app_1/web", "images/default/ins_1/web"
+	named, unnamed, copied := push(built), push(built), push(copies)
+	names := func(_ context.Context, repository, digest string) (bool, error) {
+		return repository == copies || digest == named, nil
+	}
+	collect := func() {
+		t.Helper()
+		if err := s.builtImages.collect(t.Context(), names); err != nil {
+			t.Fatal(err)
+		}
+	}
+	collect()
+	if !whole(built, named) || !whole(built, unnamed) || !whole(copies, copied) {
+		t.Error("an image went on the day of its push")
+	}
+	s.builtImages.now = func() time.Time { return time.Now().Add(25 * time.Hour) }
+	collect()
+	if !whole(built, named) || !whole(copies, copied) {
+		t.Error("an image that is named went")
+	}
+	if whole(built, unnamed) {
+		t.Error("an image that is not named is still there")
+	}
+	// The registry's own collection runs at its end.
+	if err := s.closeParts(); err != nil {
+		t.Fatal(err)
+	}
+	again := &Server{opts: s.opts}
+	reopened := httptest.NewServer(imagesBelow(again.images(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	defer reopened.Close()
+	host = strings.TrimPrefix(reopened.URL, "http://")
+	if !whole(built, named) || !whole(copies, copied) {
+		t.Error("the registry's own collection deleted an image without a tag")
+	}
+	if err := again.closeParts(); err != nil {
+		t.Fatal(err)
 	}
 }

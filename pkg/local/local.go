@@ -108,7 +108,9 @@ type Server struct {
 	control   *control.Control
 	artifacts *artifact.Registry
 	registry  *registryProcess // of images
-	url       string
+	// builtImages is set when the registry of images is made.
+	builtImages *builtImages
+	url         string
 	// certificate is the server's certificate; nil: no TLS.
 	certificate *certificate
 	http        *http.Server
@@ -202,6 +204,9 @@ func (s *Server) repeat(ctx context.Context, engine *storesqlite.Engine, callers
 		every(ctx, collectEvery, func(ctx context.Context) {
 			if err := s.artifacts.Collect(ctx, s.control.NamedArtifacts()); err != nil && ctx.Err() == nil {
 				s.opts.Logger.Warn("cannot delete unused artifacts", "error", err)
+			}
+			if err := s.builtImages.collect(ctx, s.control.NamedImages()); err != nil && ctx.Err() == nil {
+				s.opts.Logger.Warn("cannot delete unused images", "error", err)
 			}
 		})
 	})

@@ -69,6 +69,16 @@ type Request struct {
 	Vars         map[string]Var  `json:"vars,omitempty"`          // the component's variables; only of plans
 	Options      json.RawMessage `json:"options,omitempty"`       // settings of the type: a JSON object; only of plans
 	Registry     *Registry       `json:"registry,omitempty"`      // of types whose objects are in the install's registry
+	Image        *Image          `json:"image,omitempty"`         // of types whose artifact is an image; Source is then an empty folder
+}
+
+// Image is the image that a build has made of the component.
+type Image struct {
+	URL        string `json:"url"` // of the registry, such as https://registry.example.com
+	Repository string `json:"repository"`
+	Digest     string `json:"digest"`
+	Login      string `json:"login,omitempty"` // as in Registry
+	CA         string `json:"ca,omitempty"`    // as in Registry
 }
 
 // Registry is the component's repository in the registry of its install.

@@ -1,4 +1,4 @@
-// Command images is the plugin of the component type image: a program of its own, so that no step has the clients of registries and
+// Command images is the plugin of the component types image and docker-build: a program of its own, so that no step has the clients of registries and
 // of Sigstore in its memory. It speaks package pluginprotocol.
 package main
 
@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/regclient/regclient/types/ref"
@@ -29,7 +30,7 @@ func main() {
 	for _, op := range pluginprotocol.Operations() {
 		handlers[op] = handle
 	}
-	serve.Main(serve.Plugin{Name: "images", Version: Version, Types: []string{component.Image}, Operations: handlers})
+	serve.Main(serve.Plugin{Name: "images", Version: Version, Types: []string{component.Image, component.DockerBuild}, Operations: handlers})
 }
 
 func handle(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -49,19 +50,26 @@ func handle(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter)
 type connection struct {
 	target mirror.Target
 	logins map[string]mirror.Login
-	ca     string        // in PEM; "": none of its own
-	ecr    *ecr.Registry // nil: another kind of registry
+	cas    map[string]string // certificates in PEM by the registry's name; without one: those that the machine trusts
+	built  *mirror.Target    // where the image of a build is; nil: the component has none
+	ecr    *ecr.Registry     // nil: another kind of registry
 }
 
 // connect reads the login that the request names. It makes requests only to ECR.
 func connect(ctx context.Context, req pluginprotocol.Request) (*connection, error) {
 	r := req.Registry
+	if req.Type == component.DockerBuild && (req.Image == nil || req.Image.URL == "" || req.Image.Repository == "") {
+		return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the request names no image of a build: update the runner")
+	}
 	if r == nil || r.URL == "" || r.Repository == "" {
 		return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the request names no registry: set registry in the runner's configuration")
 	}
-	c := &connection{target: mirror.Target{URL: r.URL, Repository: r.Repository}, logins: map[string]mirror.Login{}}
+	c := &connection{target: mirror.Target{URL: r.URL, Repository: r.Repository}, logins: map[string]mirror.Login{}, cas: map[string]string{}}
+	if err := c.useBuilt(req.Image, r.Kind); err != nil {
+		return nil, err
+	}
 	if r.CA != "" {
-		c.ca = os.Getenv(r.CA)
+		c.cas[c.target.Host()] = os.Getenv(r.CA)
 	}
 	if r.Login != "" {
 		text, ok := os.LookupEnv(r.Login)
@@ -72,7 +80,7 @@ func connect(ctx context.Context, req pluginprotocol.Request) (*connection, erro
 		if err != nil {
 			return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the variable %s has no login to a registry: %v", r.Login, err)
 		}
-		c.logins = logins
+		maps.Copy(c.logins, logins)
 	}
 	if r.Kind != "ecr" {
 		return c, nil
@@ -89,8 +97,44 @@ func connect(ctx context.Context, req pluginprotocol.Request) (*connection, erro
 	return c, nil
 }
 
+// useBuilt reads the login to the image that a build has made. kind is that of the install's registry.
+func (c *connection) useBuilt(image *pluginprotocol.Image, kind string) error {
+	if image == nil {
+		return nil
+	}
+	c.built = &mirror.Target{URL: image.URL, Repository: image.Repository}
+	if kind == "ecr" && c.built.Host() == c.target.Host() {
+		// In one account, both are in the same registry, and each repository has a login of its own. Logins are by the
+		// registry's name, so the image's registry is named with its port.
+		c.built.URL += ":443"
+	}
+	host := c.built.Host()
+	logins, err := mirror.ParseLogins(host, os.Getenv(image.Login))
+	if err != nil {
+		return plugin.Errorf(fairlead.ReasonSpecInvalid, "the variable %s has no login to the component's image: %v", image.Login, err)
+	}
+	c.logins[host] = logins[host]
+	if image.CA != "" {
+		c.cas[host] = os.Getenv(image.CA)
+	}
+	return nil
+}
+
+// builtSource returns the image that a build has made, with the options of the component.
+func builtSource(req pluginprotocol.Request, at mirror.Target) (mirror.Source, error) {
+	var options struct {
+		Keep *int `json:"keep"`
+	}
+	if len(req.Options) > 0 {
+		if err := json.Unmarshal(req.Options, &options); err != nil {
+			return mirror.Source{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the option keep of the component is no whole number")
+		}
+	}
+	return mirror.Built(at, req.Image.Digest, options.Keep)
+}
+
 func (c *connection) engine(sources ...ref.Ref) *mirror.Engine {
-	return &mirror.Engine{Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, CA: c.ca, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
+	return &mirror.Engine{Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, CAs: c.cas, Source: c.built, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
 }
 
 func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -107,7 +151,12 @@ func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) e
 		for name, v := range req.Vars {
 			vars[name] = v.Value
 		}
-		if src, err = mirror.Read(os.DirFS(req.Source), vars); err != nil {
+		if req.Type == component.DockerBuild {
+			src, err = builtSource(req, *c.built)
+		} else {
+			src, err = mirror.Read(os.DirFS(req.Source), vars)
+		}
+		if err != nil {
 			return err
 		}
 		p, err = c.engine(src.Image).Plan(ctx, src)

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/pluginprotocol/conformance"
 	"github.com/fairlead/fairlead/runner/images/imagetest"
 	"github.com/fairlead/fairlead/runner/images/imagetest/inmemory"
+	"github.com/fairlead/fairlead/runner/images/mirror"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/planstore"
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
@@ -144,5 +145,141 @@ func TestJobWithoutARegistryIsRefused(t *testing.T) {
 	_, err := newPlugin(t, data).Run(t.Context(), s, plugintest.Env(t, data, "job_1-1", plugintest.NewLog(), map[string]map[string]string{"sha256:image": {"image.yaml": "image: a"}}, s))
 	if plugin.ReasonOf(err) != fairlead.ReasonSpecInvalid {
 		t.Errorf("reason %s, error %v", plugin.ReasonOf(err), err)
+	}
+}
+
+// built is the plugin of docker-build with the image that a build has made. It keeps a login that only reads.
+type built struct {
+	plugin.Plugin
+	image plugin.BuiltImage
+	login string
+}
+
+func (b built) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	env.Image, env.Environ = &b.image, map[string]string{"IMAGE_LOGIN": b.login}
+	return b.Plugin.Run(ctx, spec, env)
+}
+
+func newBuilt(t *testing.T, data string, source *imagetest.Registry, digest string) built {
+	t.Helper()
+	kind, ok := component.Of(component.DockerBuild)
+	if !ok {
+		t.Fatal("there is no type docker-build")
+	}
+	return built{program.New(kind, program.Config{Folder: folder(t), Environ: []string{"PATH=" + os.Getenv("PATH")},
+		OpenPlans: func(context.Context, plugin.Spec, plugin.Env) (planstore.Store, func(), error) {
+			return planstore.OnDisk(data), func() {}, nil
+		}}), plugin.BuiltImage{URL: source.URL(), Repository: "built/web", Digest: digest, Login: "IMAGE_LOGIN"}, "reader:hush-hush"}
+}
+
+func builtSpec(target *imagetest.Registry, operation string) plugin.Spec {
+	s := specOf(target, 1)
+	s.Plugin, s.Operation, s.Artifact.Digest = component.DockerBuild, operation, "sha256:none" // no source has it: nothing is unpacked
+	return s
+}
+
+// An apply copies the image of the version with the login that the step gives, keeps as many as the option names, and a destroy
+// removes all.
+func TestImageOfABuildIsCopied(t *testing.T) {
+	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
+	first := source.Push(t, "built/web:1", "linux/amd64", "linux/arm64")
+	second, third := source.Push(t, "built/web:2", "linux/amd64"), source.Push(t, "built/web:3", "linux/amd64")
+	source.Proxy.Fail(func(r *http.Request) bool {
+		user, password, _ := r.BasicAuth()
+		return user+":"+password != "reader:hush-hush" || r.Method != http.MethodGet && r.Method != http.MethodHead
+	}, -1, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+	})
+	data, job := t.TempDir(), 0
+	run := func(digest, operation, keep string) map[string]wire.FullOutput {
+		t.Helper()
+		log, p := plugintest.NewLog(), newBuilt(t, data, source, digest)
+		s := builtSpec(target, operation)
+		job++
+		s.Job = fairlead.JobID(fmt.Sprintf("job_%d", job))
+		if keep != "" {
+			s.Options = map[string]events.SpecVar{"keep": {Value: json.RawMessage(keep)}}
+		}
+		res, err := p.Run(t.Context(), s, plugintest.Env(t, data, string(s.Job)+"-1", log, nil, s))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, log)
+		}
+		s.Operation, s.Plan, s.Options = strings.TrimPrefix(operation, "plan-"), &events.PlanRef{Job: s.Job, Digest: res.Plan.Digest}, nil
+		if operation == "plan" {
+			s.Operation = "apply"
+		}
+		if res, err = p.Run(t.Context(), s, plugintest.Env(t, data, string(s.Job)+"-2", log, nil, s)); err != nil {
+			t.Fatalf("%v\n%s", err, log)
+		}
+		if strings.Contains(log.String(), "hush") {
+			t.Errorf("the log has the login:\n%s", log)
+		}
+		return res.Outputs
+	}
+	outputs := run(first, "plan", "1")
+	if string(outputs["digest"].Value) != `"`+first+`"` || string(outputs["reference"].Value) != `"`+target.Host+"/ins_1/web-1@"+first+`"` {
+		t.Errorf("outputs %+v", outputs)
+	}
+	run(second, "plan", "1")
+	if tags := target.Tags(t, "ins_1/web-1"); len(tags) != 2 {
+		t.Errorf("with one image to keep there are %v", tags)
+	}
+	run(third, "plan", "0")
+	if tags := target.Tags(t, "ins_1/web-1"); len(tags) != 1 {
+		t.Errorf("with no image to keep there are %v", tags)
+	}
+	run(third, "plan-destroy", "")
+	if tags := target.Tags(t, "ins_1/web-1"); len(tags) != 0 {
+		t.Errorf("after the destroy there are %v", tags)
+	}
+}
+
+func TestImageOfABuildHasTypedReasons(t *testing.T) {
+	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
+	digest := source.Push(t, "built/web:1", "linux/amd64")
+	for name, tc := range map[string]struct {
+		change func(*built, *plugin.Spec)
+		want   fairlead.Reason
+	}{
+		"an image that is gone": {func(b *built, _ *plugin.Spec) { b.image.Digest = "sha256:" + strings.Repeat("1", 64) }, fairlead.ReasonImageMissing},
+		"no login":              {func(b *built, _ *plugin.Spec) { b.login = "" }, fairlead.ReasonSpecInvalid},
+		"no repository":         {func(b *built, _ *plugin.Spec) { b.image.Repository = "" }, fairlead.ReasonSpecInvalid},
+		"a number that is too large": {func(_ *built, s *plugin.Spec) {
+			s.Options = map[string]events.SpecVar{"keep": {Value: json.RawMessage("101")}}
+		}, fairlead.ReasonSpecInvalid},
+		"a number that is text": {func(_ *built, s *plugin.Spec) {
+			s.Options = map[string]events.SpecVar{"keep": {Value: json.RawMessage(`"x"`)}}
+		}, fairlead.ReasonSpecInvalid},
+		"no registry of the install":   {func(_ *built, s *plugin.Spec) { s.Registry = nil }, fairlead.ReasonSpecInvalid},
+		"an address that is no server": {func(b *built, _ *plugin.Spec) { b.image.Repository = "not a name" }, fairlead.ReasonSpecInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, b, s := t.TempDir(), newBuilt(t, t.TempDir(), source, digest), builtSpec(target, "plan")
+			tc.change(&b, &s)
+			_, err := b.Run(t.Context(), s, plugintest.Env(t, data, "job_1-1", plugintest.NewLog(), nil, s))
+			if plugin.ReasonOf(err) != tc.want {
+				t.Errorf("%v (%s), want %s", err, plugin.ReasonOf(err), tc.want)
+			}
+		})
+	}
+}
+
+// A vendor who deploys to the account of the control plane has both repositories in one registry of ECR. The login of the job's
+// role may not read the image, and that of the image may not write the copy.
+func TestImageInTheRegistryOfTheInstallHasItsOwnLogin(t *testing.T) {
+	const host = "123456789012.dkr.ecr.eu-central-1.amazonaws.com"
+	t.Setenv("IMAGE_LOGIN", "AWS:reads")
+	for kind, want := range map[string]string{"ecr": host + ":443", "oci": host} {
+		c := &connection{target: mirror.Target{URL: "https://" + host, Repository: "ins_1/web"}, logins: map[string]mirror.Login{}, cas: map[string]string{}}
+		if err := c.useBuilt(&pluginprotocol.Image{URL: "https://" + host, Repository: "app/app_1/web/built", Digest: "sha256:" + strings.Repeat("1", 64), Login: "IMAGE_LOGIN"}, kind); err != nil {
+			t.Fatal(err)
+		}
+		src, err := mirror.Built(*c.built, "sha256:"+strings.Repeat("1", 64), nil)
+		if err != nil || src.Image.Registry != want || c.logins[want] != (mirror.Login{Username: "AWS", Password: "reads"}) || len(c.logins) != 1 {
+			t.Errorf("%s: the image is %s, the logins are %v, %v", kind, src.Image.CommonName(), c.logins, err)
+		}
 	}
 }

@@ -47,10 +47,24 @@ type Env struct {
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)
 	// Push stores an artifact in a repository of the control plane's registry and returns its digest. nil: the job may not push.
 	Push func(ctx context.Context, repository string, a *artifact.Artifact) (digest string, err error)
+	// PushImage stores the image of an image layout in a repository of the control plane's registry. The layout was checked,
+	// and the image has the digest. nil: the job may not push.
+	PushImage func(ctx context.Context, repository, layout, digest string) error
+	// Image is the component's image in the control plane's registry; nil: its artifact is another one.
+	Image *BuiltImage
 	// Confine runs the function f, which starts tools, and confines f and the tools. They can access only the files in the
 	// parameter own and the files that every tool on this machine may access. nil: tools can access the same files as the
 	// step.
 	Confine func(own confine.Own, f func() error) error
+}
+
+// BuiltImage is an image that a build has made, in the control plane's registry.
+type BuiltImage struct {
+	URL        string // of the registry
+	Repository string
+	Digest     string
+	Login      string // name of the variable of Environ with the login, as USER:PASSWORD
+	CA         string // name of the variable of Environ with the certificates of the server, in PEM; "": those that the machine trusts
 }
 
 // Result is what a job changed and produced. It is valid also if Run returns an error: a failed apply may have changed

@@ -91,26 +91,50 @@ func (a *execution) registryLogin(ctx context.Context, c *client.Client, token s
 
 // pusher returns a function that pushes artifacts to the registry that the control plane names.
 func (a *execution) pusher(c *client.Client, token string, hide func(string)) func(context.Context, string, *artifact.Artifact) (string, error) {
-	return func(ctx context.Context, repository string, packed *artifact.Artifact) (string, error) {
-		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
-		defer cancel()
-		login, err := a.registryLogin(bounded, c, token, hide)
-		if err == nil {
-			var digest string
-			host := a.registryHost()
-			digest, err = artifact.Push(bounded, host+"/"+strings.TrimPrefix(repository, host+"/"), artifact.Access{Token: login.Token, Username: login.Username,
-				Password: login.Password, PlainHTTP: a.plainRegistry(), Transport: a.Transport}, packed)
-			if err == nil {
-				return digest, nil
-			}
-		}
-		if ctx.Err() != nil {
-			return "", fmt.Errorf("push artifact: %w", ctx.Err())
-		}
-		why := err.Error()
-		if e, ok := errors.AsType[*fairlead.Error](err); ok {
-			why = strings.TrimSpace(e.Message + ". " + e.Hint) // the error's cause is only for logs
-		}
-		return "", &plugin.Error{Reason: fairlead.ReasonArtifactUnavailable, Message: "the artifact cannot be pushed: " + why, Err: err}
+	return func(ctx context.Context, repository string, packed *artifact.Artifact) (digest string, err error) {
+		err = a.push(ctx, c, token, hide, fetchTimeout, func(ctx context.Context, access artifact.Access) error {
+			digest, err = artifact.Push(ctx, a.inRegistry(repository), access, packed)
+			return err
+		})
+		return digest, err
 	}
+}
+
+// imageTimeout bounds the transfer of one image.
+const imageTimeout = 30 * time.Minute
+
+// imagePusher returns a function that pushes images to the registry that the control plane names.
+func (a *execution) imagePusher(c *client.Client, token string, hide func(string)) func(context.Context, string, string, string) error {
+	return func(ctx context.Context, repository, layout, digest string) error {
+		return a.push(ctx, c, token, hide, imageTimeout, func(ctx context.Context, access artifact.Access) error {
+			return artifact.PushImage(ctx, a.inRegistry(repository), access, layout, digest)
+		})
+	}
+}
+
+// inRegistry returns the name of a repository with the host of its registry.
+func (a *execution) inRegistry(repository string) string {
+	host := a.registryHost()
+	return host + "/" + strings.TrimPrefix(repository, host+"/")
+}
+
+// push calls send with the job's login to the registry, and returns the error of a job.
+func (a *execution) push(ctx context.Context, c *client.Client, token string, hide func(string), limit time.Duration, send func(context.Context, artifact.Access) error) error {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	login, err := a.registryLogin(bounded, c, token, hide)
+	if err == nil {
+		err = send(bounded, artifact.Access{Token: login.Token, Username: login.Username, Password: login.Password, PlainHTTP: a.plainRegistry(), Transport: a.Transport})
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("push artifact: %w", ctx.Err())
+	}
+	why := err.Error()
+	if e, ok := errors.AsType[*fairlead.Error](err); ok {
+		why = strings.TrimSpace(e.Message + ". " + e.Hint) // the error's cause is only for logs
+	}
+	return &plugin.Error{Reason: fairlead.ReasonArtifactUnavailable, Message: "the artifact cannot be pushed: " + why, Err: err}
 }

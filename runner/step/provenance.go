@@ -19,7 +19,7 @@ func (a *execution) runAttested(job context.Context, lost <-chan struct{}, grace
 	spec events.JobSpec, log *marks, secrets *redact.Set) (plugin.Result, error) {
 	if b := spec.Built; b != nil {
 		// An error of the log is found when it is closed.
-		fmt.Fprintf(log, "verified: a build made component %s from %s of %s\n", spec.Component, b.Revision, b.Build.From.URL)
+		fmt.Fprintf(log, "verified: a build made component %s from %s of %s\n", spec.Component, b.Revision, b.Build.From.Place())
 	}
 	began := a.Now()
 	res, err := a.runPlugin(job, lost, grace, c, started, spec, log, secrets)

@@ -441,6 +441,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, StateToken: cmp.Or(started.StateToken, started.LeaseToken), Fetch: a.fetcher(c, started.LeaseToken, secrets.Add), Confine: a.Confine}
 	if spec.Push != "" {
 		env.Push = a.pusher(c, started.LeaseToken, secrets.Add)
+		env.PushImage = a.imagePusher(c, started.LeaseToken, secrets.Add)
 	}
 	run := job
 	if t := spec.Timeout.Duration(); t > 0 {
@@ -451,6 +452,9 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	spec.Grace = events.Seconds(grace / time.Second)
 	spec.Env = environment(spec, a.in.URL)
 	a.ownRegistry(&spec, env)
+	if err := a.builtImage(run, c, spec, started.LeaseToken, &env, secrets.Add); err != nil {
+		return plugin.Result{}, err
+	}
 	done := make(chan outcome, 1)
 	go func() {
 		var o outcome

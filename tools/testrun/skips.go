@@ -37,6 +37,9 @@ func allowedSkips(short bool) []allowedSkip {
 	add("git obeys an interrupt, and a build has no outputs",
 		testName{"runner/plugin/build", "TestPlugin/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
 		testName{"runner/plugin/build", "TestPlugin/outputs_keep_their_types"})
+	add("the slow job's program ignores interrupts already, and a build has no outputs",
+		testName{"runner/plugin/build/imagebuild/buildkit", "TestPluginOfBuildsWithAnImageBuilder/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
+		testName{"runner/plugin/build/imagebuild/buildkit", "TestPluginOfBuildsWithAnImageBuilder/outputs_keep_their_types"})
 	add("the tool obeys an interrupt",
 		testName{"runner/plugin/terraform", "TestPlugin/FAIRLEAD_TOFU/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"})
 	for _, kind := range []string{"manifest", "helm"} {
@@ -61,24 +64,25 @@ func allowedSkips(short bool) []allowedSkip {
 		add("it shows that one day in three is chosen", testName{"tools/shortrun", "TestOneDayInRunsEveryTestOnSomeDay"})
 		// shortrun.OneDayIn chooses the day.
 		for pkg, tests := range map[string][]string{
-			"cmd/fairlead":               {"TestStoryOfAllTypesSurvivesKills"},
-			"functions/internal/plane":   {"TestClientsGoOnAfterTheGatewayRefusedThem"},
-			"infra/control":              {"TestCheckov", "TestGuard", "TestLint", "TestVersionChangesWithItsFunction"},
-			"pkg/blob/s3":                {"TestS3Conforms"},
-			"infra/runnerstack":          {"TestCheckov", "TestGuard", "TestLint"},
-			"runner/kubernetes/helm":     {"TestKillAtEveryWriteConverges"},
-			"pkg/control":                {"TestLostRunnerIsReportedOnDynamoDBAndSQS", "TestSchedulesOfActionsOnDynamoDB"},
-			"pkg/joblog/cloudwatch":      {"TestLogIsCompleteDespiteAFaultySubscription"},
-			"pkg/joblog/dynamo":          {"TestArchivedIndexConforms", "TestIndexConforms"},
-			"pkg/queue/sqs":              {"TestSQSConforms"},
-			"pkg/store/dynamo":           {"TestDynamoConforms"},
-			"runner":                     {"TestForeignMessagesEndAmongTheDeadLetters", "TestToolFindsOnlyItsOwnCredentials"},
-			"runner/agent":               {"TestTenThousandAgentsStartAtOnce"},
-			"runner/agent/direct":        {"TestPodsOfACloudsClusterEndTheSame", "TestPodsOfBothEndTheSame", "TestReplacedServiceTouchesNoStep", "TestTasksOfBothEndTheSame"},
-			"runner/kubernetes/manifest": {"TestKillAfterOwnNamespaceLeavesNoOrphan"},
-			"runner/plugin/program":      {"TestEveryViolationHasItsReason"},
-			"runner/plugin/terraform":    {"TestProvisionerOutputDoesNotRepeatAnApply", "TestVariablesReachInitPlanAndApply"},
-			"test/sim":                   {"TestCancelInterruptsWithin3SecondsOnAWS", "TestCancelWaitsForASaveOfFiveMinutes", "TestDeathsAreNoticed", "TestFailureReportRepeatsTheFailure", "TestLostWakeUpIsNoticed", "TestSameSeedIsTheSameRun"},
+			"cmd/fairlead":                            {"TestDockerBuild", "TestStoryOfAllTypesSurvivesKills"},
+			"functions/internal/plane":                {"TestClientsGoOnAfterTheGatewayRefusedThem"},
+			"infra/control":                           {"TestCheckov", "TestGuard", "TestLint", "TestVersionChangesWithItsFunction"},
+			"pkg/blob/s3":                             {"TestS3Conforms"},
+			"infra/runnerstack":                       {"TestCheckov", "TestGuard", "TestLint"},
+			"runner/kubernetes/helm":                  {"TestKillAtEveryWriteConverges"},
+			"pkg/control":                             {"TestLostRunnerIsReportedOnDynamoDBAndSQS", "TestSchedulesOfActionsOnDynamoDB"},
+			"pkg/joblog/cloudwatch":                   {"TestLogIsCompleteDespiteAFaultySubscription"},
+			"pkg/joblog/dynamo":                       {"TestArchivedIndexConforms", "TestIndexConforms"},
+			"pkg/queue/sqs":                           {"TestSQSConforms"},
+			"pkg/store/dynamo":                        {"TestDynamoConforms"},
+			"runner":                                  {"TestForeignMessagesEndAmongTheDeadLetters", "TestToolFindsOnlyItsOwnCredentials"},
+			"runner/agent":                            {"TestTenThousandAgentsStartAtOnce"},
+			"runner/agent/direct":                     {"TestPodsOfACloudsClusterEndTheSame", "TestPodsOfBothEndTheSame", "TestReplacedServiceTouchesNoStep", "TestTasksOfBothEndTheSame"},
+			"runner/kubernetes/manifest":              {"TestKillAfterOwnNamespaceLeavesNoOrphan"},
+			"runner/plugin/build/imagebuild/buildkit": {"TestImageHasTheSBOMOfTheGenerator", "TestLinkOfARepositoryReadsNoFileOfTheRunner", "TestPluginOfBuildsWithAnImageBuilder"},
+			"runner/plugin/program":                   {"TestEveryViolationHasItsReason"},
+			"runner/plugin/terraform":                 {"TestProvisionerOutputDoesNotRepeatAnApply", "TestVariablesReachInitPlanAndApply"},
+			"test/sim":                                {"TestCancelInterruptsWithin3SecondsOnAWS", "TestCancelWaitsForASaveOfFiveMinutes", "TestDeathsAreNoticed", "TestFailureReportRepeatsTheFailure", "TestLostWakeUpIsNoticed", "TestSameSeedIsTheSameRun"},
 		} {
 			for _, test := range tests {
 				add("a short run has it on one day in two or three, because it is slow and tests code that changes seldom", testName{pkg, test})

@@ -11,12 +11,14 @@ type PublishVersionRequest struct {
 	Config    json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
 	Artifacts map[string]string `json:"artifacts" keys:"name" form:"digest" doc:"Digest of each component's source artifact, by component; not of components that are built"`
 	Builds    map[string]string `json:"builds,omitempty" keys:"name" doc:"ID of the job that built each built component, by component. A component of an earlier build may be absent"`
+	Folders   map[string]string `json:"folders,omitempty" keys:"name" form:"digest" doc:"Digest of the packed folder of each component that is built from the app's folder, by component"`
 	Name      string            `json:"name,omitempty" maxLength:"64" form:"version-name" doc:"Name for the version, such as v1.4.0. If another version of the app has it, the request is refused and nothing is published"`
 }
 
 // BuildAppRequest requests builds of an app's components.
 type BuildAppRequest struct {
-	Config json.RawMessage `json:"config" doc:"The app's configuration in canonical JSON"`
+	Config  json.RawMessage   `json:"config" doc:"The app's configuration in canonical JSON"`
+	Folders map[string]string `json:"folders,omitempty" keys:"name" form:"digest" doc:"Digest of the packed folder of each component that is built from the app's folder, by component. The caller has pushed it as the component's artifact"`
 }
 
 // AppBuilds are the builds of an app's components. Components that are packed from the
@@ -37,7 +39,7 @@ type ComponentBuild struct {
 type JobBuild struct {
 	App       string `json:"app"`
 	Component string `json:"component"`
-	URL       string `json:"url" doc:"URL of the git repository, of the repository of charts or of the OCI artifact, or address of the module in its registry"`
+	URL       string `json:"url" doc:"URL of the git repository, of the repository of charts or of the OCI artifact, or address of the module in its registry; empty if the source is in the app's folder"`
 	Chart     string `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
 	Ref       string `json:"ref" doc:"Commit, tag or branch that the app names, version of the chart or module, or digest of the OCI artifact"`
 	Revision  string `json:"revision,omitempty" doc:"Commit that was built, digest of the archive of the chart or module, or digest of the OCI artifact"`
@@ -100,7 +102,7 @@ type Provenance struct {
 	Type          string    `json:"type" doc:"Type of the component"`
 	Source        string    `json:"source" doc:"Folder of the component in what was fetched"`
 	Artifact      string    `json:"artifact" doc:"Digest of the artifact that the build made"`
-	URL           string    `json:"url" doc:"URL of the git repository, or of the repository of charts"`
+	URL           string    `json:"url" doc:"URL of the git repository, or of the repository of charts; empty if the source is in the app's folder"`
 	Chart         string    `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
 	Ref           string    `json:"ref" doc:"Commit, tag or branch that the app names, or version of the chart"`
 	Revision      string    `json:"revision" doc:"Commit that was built, or digest of the chart's archive"`
@@ -155,8 +157,8 @@ type AppComponent struct {
 
 // BuiltSource is a component's source in a git repository, a repository of charts, a module registry or an OCI registry.
 type BuiltSource struct {
-	Kind     string `json:"kind" doc:"git, chart, module or oci"`
-	URL      string `json:"url" doc:"URL of the git repository, of the repository of charts or of the OCI artifact, or address of the module in its registry"`
+	Kind     string `json:"kind" doc:"git, chart, module, oci, or folder: the app's folder"`
+	URL      string `json:"url" doc:"URL of the git repository, of the repository of charts or of the OCI artifact, or address of the module in its registry; empty if the source is in the app's folder"`
 	Chart    string `json:"chart,omitempty" doc:"Name of the chart in a repository of charts"`
 	Ref      string `json:"ref" doc:"Commit, tag or branch that the app names, version of the chart or module, or digest of the OCI artifact"`
 	Revision string `json:"revision" doc:"Commit that was built, digest of the archive of the chart or module, or digest of the OCI artifact"`

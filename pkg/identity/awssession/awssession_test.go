@@ -83,6 +83,7 @@ func TestPolicyIsExact(t *testing.T) {
 	if got, err := awssession.BuildPolicy(places, "app_a", "web"); err != nil || got != `{"Version":"2012-10-17","Statement":[`+
 		`{"Effect":"Allow","Action":["ecr:BatchCheckLayerAvailability","ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:InitiateLayerUpload",`+
 		`"ecr:UploadLayerPart","ecr:CompleteLayerUpload","ecr:PutImage"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/web/built"},`+
+		`{"Effect":"Allow","Action":["ecr:BatchGetImage","ecr:GetDownloadUrlForLayer","ecr:BatchCheckLayerAvailability"],"Resource":"arn:aws:ecr:eu-central-1:123456789012:repository/fairlead-prod/app/app_a/web"},`+
 		`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}` {
 		t.Errorf("the policy of a build is %s, %v", got, err)
 	}

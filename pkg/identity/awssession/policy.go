@@ -168,12 +168,13 @@ func PublishPolicy(p Places, app fairlead.AppID) (string, error) {
 var componentName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // BuildPolicy returns the session policy of a build, as JSON: it permits pushes to the repository of the component's
-// built artifacts and to no other.
+// built artifacts and to no other. It also permits pulls of the component's packed folder.
 func BuildPolicy(p Places, app fairlead.AppID, component string) (string, error) {
 	if !identifier.MatchString(string(app)) || !componentName.MatchString(component) {
 		return "", fmt.Errorf("session policy: %.80q of %.80q is not a component of an app", component, app)
 	}
-	return render([]statement{{Effect: "Allow", Action: publishActions[:], Resource: p.arn("ecr", "repository/"+p.Repository(app)+"/"+component+"/"+builtFolder)}, registryLogin})
+	return render([]statement{{Effect: "Allow", Action: publishActions[:], Resource: p.arn("ecr", "repository/"+p.Repository(app)+"/"+component+"/"+builtFolder)},
+		{Effect: "Allow", Action: artifactActions[:], Resource: p.arn("ecr", "repository/"+p.Repository(app)+"/"+component)}, registryLogin})
 }
 
 func render(list []statement) (string, error) {

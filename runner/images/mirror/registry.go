@@ -127,8 +127,9 @@ const (
 type Options struct {
 	Logins    map[string]Login // by the registry's name in references
 	UserAgent string
-	CA        string        // certificates in PEM that the target's may be signed with, besides those that the machine trusts; "": none
-	Delay     time.Duration // before the first repetition of a request; default 200 ms. Later ones take longer
+	CAs       map[string]string // certificates in PEM that a registry's may be signed with, besides those that the machine trusts, by the registry's name
+	Source    *Target           // where the image of a build is, whose URL decides on TLS; nil: no build made the image
+	Delay     time.Duration     // before the first repetition of a request; default 200 ms. Later ones take longer
 }
 
 // NewClient returns a client. A registry on this machine is reached without TLS, as Docker does, unless the URL of the target names
@@ -137,15 +138,15 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	transport.ResponseHeaderTimeout = answerTimeout
-	answers := &patience{to: target.Host(), target: transport, others: transport, seen: map[string]int{}}
-	if o.CA != "" {
+	answers := &patience{own: map[string]*http.Transport{}, others: transport, seen: map[string]int{}}
+	for name, ca := range o.CAs {
 		pool, err := x509.SystemCertPool()
 		if err != nil { // the machine trusts none
 			pool = x509.NewCertPool()
 		}
-		pool.AppendCertsFromPEM([]byte(o.CA)) // the agent refuses to start with a wrong one
-		answers.target = transport.Clone()
-		answers.target.TLSClientConfig = &tls.Config{RootCAs: pool}
+		pool.AppendCertsFromPEM([]byte(ca)) // the agent refuses to start with a wrong one
+		answers.own[name] = transport.Clone()
+		answers.own[name].TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
 	hosts := map[string]config.Host{}
 	host := func(name string) config.Host {
@@ -161,12 +162,17 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 	for _, s := range sources {
 		hosts[s.Registry] = host(s.Registry)
 	}
-	h := host(target.Host())
-	h.TLS = config.TLSEnabled
-	if strings.HasPrefix(target.URL, "http://") {
-		h.TLS = config.TLSDisabled
+	for _, t := range []*Target{o.Source, &target} {
+		if t == nil {
+			continue
+		}
+		h := host(t.Host())
+		h.TLS = config.TLSEnabled
+		if strings.HasPrefix(t.URL, "http://") {
+			h.TLS = config.TLSDisabled
+		}
+		hosts[t.Host()] = h
 	}
-	hosts[target.Host()] = h
 	all := make([]config.Host, 0, len(hosts))
 	for _, h := range hosts {
 		all = append(all, h)
@@ -210,8 +216,8 @@ func (c *Client) limited() bool {
 
 // patience bounds the waits that registries ask for. The library obeys each Retry-After, however often and long.
 type patience struct {
-	to             string // the target's host
-	target, others *http.Transport
+	own    map[string]*http.Transport // by host, of the registries with certificates of their own
+	others *http.Transport
 
 	mu    sync.Mutex
 	seen  map[string]int // answers 429 in sequence, by host
@@ -219,9 +225,9 @@ type patience struct {
 }
 
 func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
-	next := p.others
-	if req.URL.Host == p.to {
-		next = p.target
+	next, ok := p.own[req.URL.Host]
+	if !ok {
+		next = p.others
 	}
 	resp, err := next.RoundTrip(req)
 	if err != nil {

@@ -110,6 +110,21 @@ func Read(folder fs.FS, vars map[string]json.RawMessage) (Source, error) {
 	return src, nil
 }
 
+// Built returns the source of an image that a build has made. keep is as in File; nil: the default.
+func Built(at Target, digest string, keep *int) (Source, error) {
+	image := at.ref().SetDigest(digest)
+	if _, err := parseImage(image.CommonName()); err != nil {
+		return Source{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the image of the build has no valid address: %v", err)
+	}
+	src := Source{Image: image, Keep: defaultKeep}
+	if keep != nil {
+		if src.Keep = *keep; src.Keep < 0 || src.Keep > maxKeep {
+			return Source{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the option keep must be from 0 to %d", maxKeep)
+		}
+	}
+	return src, nil
+}
+
 func invalid(format string, args ...any) error {
 	return plugin.Errorf(fairlead.ReasonArtifactInvalid, format, args...)
 }

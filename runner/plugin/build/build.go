@@ -2,12 +2,16 @@
 // charts, a module registry or an OCI registry, and the modules of other places that it calls. It checks the source as app.yaml requires,
 // packs it and pushes the artifact. It changes nothing in a customer's account, and runs no file that it fetched.
 //
+// A component with a Dockerfile has an image as its artifact. An image builder makes it, where no right to push is; the
+// plugin checks and pushes it.
+//
 // A workspace holds:
 //
 //	src/          the repository at the commit, the chart, the registry's module, or the artifact
 //	modules/      a folder for each package of modules that the source calls, and their list
-//	home/, tmp/   git's home and temporary files
-//	tool.pid      git's process number
+//	image/        the image layout
+//	home/, tmp/   the tool's home and temporary files
+//	tool.pid      the tool's process number
 package build
 
 import (
@@ -56,7 +60,7 @@ func (*Plugin) Operations() []string { return []string{string(job.OpBuild)} }
 
 // Run executes the spec.
 func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
-	if spec.Build == nil || spec.Push == "" || env.Push == nil {
+	if spec.Build == nil || spec.Push == "" || env.Push == nil || spec.Build.Image != nil && env.PushImage == nil {
 		return plugin.Result{}, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this build names no component or no repository")
 	}
 	if err := toolprocess.MakeFolders(env.Workspace); err != nil {
@@ -65,6 +69,9 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	folder := filepath.Join(env.Workspace, workspace.Source)
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return plugin.Result{}, fmt.Errorf("create the workspace: %w", err)
+	}
+	if spec.Build.Image != nil {
+		return p.image(ctx, spec, env, folder)
 	}
 	m := p.modules(spec, env)
 	defer m.close()
@@ -120,10 +127,7 @@ func push(ctx context.Context, m *modules, folder, at string) (digest string, er
 	}
 	source, problems := appspec.CheckSource(root.FS(), c)
 	if len(problems) > 0 {
-		for _, p := range problems {
-			fmt.Fprintf(env.Log, "%s: %s %s\n", p.Code, p.Message, p.Hint)
-		}
-		return "", plugin.Errorf(fairlead.ReasonSourceInvalid, "the component's source at this commit has %d problem(s); the first: %s", len(problems), strings.TrimSpace(problems[0].Message+". "+problems[0].Hint))
+		return "", sourceProblems(env, problems)
 	}
 	if t, _ := component.Of(b.Type); t.Module {
 		if err := within(ctx, modulesFor, func(ctx context.Context) error { return m.collect(ctx, root.FS(), source.Folder) }); err != nil {
@@ -138,6 +142,14 @@ func push(ctx context.Context, m *modules, folder, at string) (digest string, er
 		return "", fmt.Errorf("pack the source: %w", err)
 	}
 	return env.Push(ctx, spec.Push, packed)
+}
+
+// sourceProblems writes the problems of a source to the log, and returns the error of the job.
+func sourceProblems(env plugin.Env, problems appspec.Problems) error {
+	for _, p := range problems {
+		fmt.Fprintf(env.Log, "%s: %s %s\n", p.Code, p.Message, p.Hint)
+	}
+	return plugin.Errorf(fairlead.ReasonSourceInvalid, "the component's source at this commit has %d problem(s); the first: %s", len(problems), strings.TrimSpace(problems[0].Message+". "+problems[0].Hint))
 }
 
 // pack packs the component's files with the modules of other places, if it calls any.

@@ -76,6 +76,9 @@ func (r *run) request(source string) pluginprotocol.Request {
 	if at := r.spec.Registry; at != nil {
 		q.Registry = &pluginprotocol.Registry{Kind: at.Kind, URL: at.URL, Repository: at.Repository, Login: at.Variable, CA: at.CA, Region: at.Region}
 	}
+	if i := r.env.Image; i != nil && r.p.kind.Dockerfile {
+		q.Image = &pluginprotocol.Image{URL: i.URL, Repository: i.Repository, Digest: i.Digest, Login: i.Login, CA: i.CA}
+	}
 	if r.op.Plans() {
 		q.Source, q.Vars = source, make(map[string]pluginprotocol.Var, len(r.spec.Vars))
 		for name, v := range r.spec.Vars {

@@ -65,6 +65,8 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	switch {
 	case spec.Artifact == nil:
 		missing = "artifact"
+	case p.kind.Dockerfile && env.Image == nil:
+		missing = "image"
 	case spec.State == nil:
 		missing = "storage for its saved plan"
 	case op.Mutates() && spec.Plan == nil:
@@ -164,10 +166,14 @@ func (r *run) apply(ctx context.Context) (plugin.Result, error) {
 	return res, nil
 }
 
-// fetch unpacks the source and returns the absolute path of the component's folder.
+// fetch unpacks the source and returns the absolute path of the component's folder. The folder of a type whose artifact is
+// an image is empty.
 func (r *run) fetch(ctx context.Context) (string, error) {
 	if err := os.Mkdir(r.path(workspace.Source), 0o700); err != nil {
 		return "", fmt.Errorf("create the workspace: %w", err)
+	}
+	if r.p.kind.Dockerfile {
+		return r.path(workspace.Source), nil // the artifact is an image, which the program gets by reference
 	}
 	root, err := os.OpenRoot(r.path(workspace.Source))
 	if err != nil {

@@ -98,9 +98,9 @@ publishes the version. If the folder did not change, the command uploads nothing
 creates no new version.
 
 A runner of your org builds the components whose source is in a git repository, a
-repository of charts or a module registry. The command waits for these builds. A commit,
-or a version of a chart or module, that a recent version of the app has is not built
-again.
+repository of charts or a module registry, and the images of components of type
+docker-build. The command waits for these builds. A commit, a folder, or a version of a
+chart or module, that a recent version of the app has is not built again.
 
 With --as the version gets a name, such as v1.4.0. Every command that takes the ID of
 a version also takes a name. A name always means the same content: if another version
@@ -151,11 +151,18 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir, as string) (v
 	if err != nil {
 		return view.Published{}, err
 	}
-	builds, err := c.build(ctx, cl, app, config)
+	folders := map[string]string{} // of the components whose pushed folder a build needs
+	for _, comp := range app.Components {
+		if comp.Built() && comp.InFolder() {
+			folders[comp.Name] = digests[comp.Name]
+			delete(digests, comp.Name)
+		}
+	}
+	builds, err := c.build(ctx, cl, app, wire.BuildAppRequest{Config: config, Folders: folders})
 	if err != nil {
 		return view.Published{}, err
 	}
-	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests, Builds: builds, Name: as})
+	version, err := cl.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: digests, Builds: builds, Folders: folders, Name: as})
 	if err != nil {
 		return view.Published{}, err
 	}
@@ -168,7 +175,7 @@ func pushSources(ctx context.Context, cl *client.Client, root *os.Root, app *app
 	var names []string
 	var local []appspec.Component
 	for _, part := range app.Parts() {
-		if !part.Built() {
+		if part.InFolder() {
 			names, local = append(names, part.Name), append(local, part)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/appspec"
 )
 
-// build builds the components whose source is not in the app's folder, and waits for the builds. It returns the jobs by
+// build builds the components whose source is not in the app's folder and those with a Dockerfile, and waits for the builds. It returns the jobs by
 // component. A component that an earlier build has built is absent.
-func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, config []byte) (map[string]string, error) {
+func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, request wire.BuildAppRequest) (map[string]string, error) {
 	built := false
 	for _, comp := range app.Components {
 		built = built || comp.Built()
@@ -25,7 +25,7 @@ func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, co
 	if !built {
 		return nil, nil
 	}
-	all, err := cl.BuildApp(ctx, app.Name, wire.BuildAppRequest{Config: config})
+	all, err := cl.BuildApp(ctx, app.Name, request)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,11 @@ func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, co
 			continue
 		}
 		jobs[b.Component] = b.Job.ID
-		c.say("Building component %s from %s of %s (job %s on runner %s)", b.Component, strings.TrimSpace(b.Job.Build.Chart+" "+b.Job.Build.Ref), b.Job.Build.URL, b.Job.ID, b.Job.Runner)
+		from := "the app's folder"
+		if at := b.Job.Build; at.URL != "" {
+			from = strings.TrimSpace(at.Chart+" "+at.Ref) + " of " + at.URL
+		}
+		c.say("Building component %s from %s (job %s on runner %s)", b.Component, from, b.Job.ID, b.Job.Runner)
 		g.Go(func() error {
 			say := func(format string, args ...any) {
 				mu.Lock()

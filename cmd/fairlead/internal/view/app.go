@@ -130,6 +130,8 @@ func sourceOf(c wire.AppComponent) string {
 		return fmt.Sprintf("%s, %s %s of %s", short(c.Artifact), cmp.Or(b.Chart, "chart"), b.Ref, b.URL)
 	case "module":
 		return fmt.Sprintf("%s, module %s %s", short(c.Artifact), b.URL, b.Ref)
+	case appspec.OriginFolder:
+		return fmt.Sprintf("%s, built from the app's folder %s", short(c.Artifact), short(b.Revision))
 	}
 	return fmt.Sprintf("%s, commit %.12s of %s", short(c.Artifact), b.Revision, b.URL)
 }

@@ -16,6 +16,9 @@ func (v Provenance) JSON() any { return wire.Provenance(v) }
 // Human writes what was built from what, by which runner and when.
 func (v Provenance) Human(p *Page) {
 	source := fmt.Sprintf("%s of %s", v.Ref, v.URL)
+	if v.URL == "" {
+		source = "the app's folder"
+	}
 	if v.Chart != "" {
 		source = fmt.Sprintf("%s %s of %s", v.Chart, v.Ref, v.URL)
 	}

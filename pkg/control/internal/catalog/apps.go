@@ -53,7 +53,7 @@ func (cat *Catalog) partsOfVersion(ctx context.Context, org fairlead.OrgID, name
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	built, err := buildsOf(cat.Reading(ctx), org, spec, in.Builds)
+	built, err := buildsOf(cat.Reading(ctx), org, spec, in.Builds, in.Folders)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -86,6 +86,9 @@ type NewVersion struct {
 	// Builds are the jobs that built the other components. A built component without a job
 	// has the artifact of an earlier build of the same commit.
 	Builds map[string]fairlead.JobID
+	// Folders are the digests of the packed folders that the caller pushed for components that are built from one, by
+	// component.
+	Folders map[string]string
 	// Name is a name for the version; "": none. The name of another version of the app is
 	// refused with the code "version-name-taken", and then nothing is published.
 	Name string

@@ -77,13 +77,22 @@ func (cat *Catalog) NamedArtifacts() func(ctx context.Context, repository, diges
 // artifactsOf returns the artifacts of all versions of an app, as "component@digest".
 // It returns none for an app that does not exist.
 func artifactsOf(tx *kernel.Tx, org fairlead.OrgID, app string) (map[string]bool, error) {
-	all := map[string]bool{}
 	a, err := store.Optional(tx.Store.App(tx.Ctx, org, app))
 	if err != nil || a.Version == 0 {
-		return all, err
+		return map[string]bool{}, err
 	}
+	all, err := artifactsOfVersions(tx, a.V.ID)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// artifactsOfVersions is artifactsOf by the app's identifier. It also returns the packed folders of which images were built.
+func artifactsOfVersions(tx *kernel.Tx, app fairlead.AppID) (map[string]bool, error) {
+	all := map[string]bool{}
 	versions := func(q fairlead.PageQuery) (store.Page[store.Version], error) {
-		return tx.Store.Versions(tx.Ctx, a.V.ID, q)
+		return tx.Store.Versions(tx.Ctx, app, q)
 	}
 	for v, err := range store.Pages(versions) {
 		if err != nil {
@@ -147,7 +156,10 @@ func registryUnavailable(err error) error {
 // RepositoryOf returns the repository of a component's artifact in the version.
 func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
 	c, _ := v.Spec.Component(component)
-	name := artifactName(component, c.Built())
+	if c.Built() {
+		return builtRepository(tx, v.Org, v.App, component, c.Build != nil)
+	}
+	name := artifactName(component, false)
 	if tx.Artifacts == nil {
 		return Repository(v.Org, v.App, name), nil
 	}

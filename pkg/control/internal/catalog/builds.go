@@ -27,8 +27,9 @@ func artifactName(component string, built bool) string {
 	return component
 }
 
-// BuildOf returns what a build of the component makes.
-func BuildOf(app string, c appspec.Component) events.Build {
+// BuildOf returns what a build of the component makes. folder is the digest of the component's packed folder, if its source
+// is in the app's folder.
+func BuildOf(app string, c appspec.Component, folder string) events.Build {
 	vars := slices.Collect(maps.Keys(c.Vars))
 	for _, secret := range c.Secrets {
 		if name := runnerspec.SecretVariable(secret); name != "" {
@@ -36,7 +37,11 @@ func BuildOf(app string, c appspec.Component) events.Build {
 		}
 	}
 	slices.Sort(vars)
-	return events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, From: events.Origin(c.From()), Vars: vars}
+	out := events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, From: events.Origin(c.From()), Vars: vars, Image: (*events.ImageBuild)(c.Build)}
+	if out.From.Kind == events.OriginFolder {
+		out.Source, out.From.Ref = ".", folder // the packed folder is the component's
+	}
+	return out
 }
 
 // ParseConfig reads the canonical configuration of the app.
@@ -59,7 +64,7 @@ func ParseConfig(name string, config []byte) (*appspec.App, error) {
 type BuiltBy struct {
 	Job fairlead.JobID
 	// Revision is what was built: the commit of a git repository, as hexadecimal digits, or
-	// the digest of the archive of a chart or module.
+	// the digest of the archive of a chart or module, or of the packed folder of the app.
 	Revision string
 }
 
@@ -92,8 +97,8 @@ func buildsView(builds map[string]store.BuiltBy) map[string]BuiltBy {
 const recentVersions = 10
 
 // BuiltBefore returns an earlier build of the component, from the app's newest versions. ok is false if there is none,
-// or if the component's ref is a tag or branch of git, which may name another commit now.
-func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component) (b Built, ok bool, err error) {
+// or if the component's ref is a tag or branch of git, which may name another commit now. folder is as in BuildOf.
+func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, folder string) (b Built, ok bool, err error) {
 	if !c.SameBuild(c) {
 		return Built{}, false, nil
 	}
@@ -118,7 +123,7 @@ func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Compon
 			return Built{}, false, err
 		}
 		old, has := v.Spec.Component(c.Name)
-		if !has || !old.SameBuild(c) {
+		if !has || !old.SameBuild(c) || c.InFolder() && by.Revision != folder {
 			continue
 		}
 		b := Built{v.Artifacts[c.Name], BuiltBy(by)}
@@ -129,14 +134,35 @@ func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Compon
 	return Built{}, false, nil
 }
 
-// buildsOf returns the artifacts of the components that are built: of the named jobs, else of earlier builds.
-func buildsOf(tx *kernel.Tx, org fairlead.OrgID, spec *appspec.App, jobs map[string]fairlead.JobID) (map[string]Built, error) {
+// FoldersOf refuses digests of packed folders that are not exactly those of the components that are built from one.
+func FoldersOf(spec *appspec.App, folders map[string]string) error {
+	n := 0
+	for _, c := range spec.Components {
+		if !c.Built() || !c.InFolder() {
+			continue
+		}
+		if n++; !digestPattern.MatchString(folders[c.Name]) {
+			return fairlead.Invalid(fairlead.CodeArtifactMissing, "component %s is built from the app's folder and has no sha256 digest of its packed folder", c.Name)
+		}
+	}
+	if len(folders) != n {
+		return fairlead.Invalid(fairlead.CodeArtifactUnknown, "there are %d packed folders for %d components that are built from one", len(folders), n)
+	}
+	return nil
+}
+
+// buildsOf returns the artifacts of the components that are built: of the named jobs, else of earlier builds. folders are
+// the digests of packed folders, by component.
+func buildsOf(tx *kernel.Tx, org fairlead.OrgID, spec *appspec.App, jobs map[string]fairlead.JobID, folders map[string]string) (map[string]Built, error) {
+	if err := FoldersOf(spec, folders); err != nil {
+		return nil, err
+	}
 	out := map[string]Built{}
 	for _, c := range spec.Components {
 		if !c.Built() {
 			continue
 		}
-		b, ok, err := buildOf(tx, org, spec.Name, c, jobs[c.Name])
+		b, ok, err := buildOf(tx, org, spec.Name, c, folders[c.Name], jobs[c.Name])
 		if err != nil {
 			return nil, err
 		}
@@ -156,9 +182,9 @@ func buildsOf(tx *kernel.Tx, org fairlead.OrgID, spec *appspec.App, jobs map[str
 
 // buildOf returns the artifact of one component. The job may be a build of the same component in another version of the
 // app: what counts is that it built these sources.
-func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, id fairlead.JobID) (Built, bool, error) {
+func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, folder string, id fairlead.JobID) (Built, bool, error) {
 	if id == "" {
-		return BuiltBefore(tx, org, app, c)
+		return BuiltBefore(tx, org, app, c, folder)
 	}
 	r, err := tx.Store.Job(tx.Ctx, id)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
@@ -168,8 +194,9 @@ func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component,
 	if err != nil || r.V.Org != org || b == nil || r.V.State != job.Succeeded {
 		return Built{}, false, nil
 	}
-	want := BuildOf(app, c)
-	same := b.App == want.App && b.Component == want.Component && b.Type == want.Type && b.Source == want.Source && b.From == want.From
+	want := BuildOf(app, c, folder)
+	want.Org = b.Org
+	same := b.Same(want) && b.From.Credentials == want.From.Credentials
 	built := Built{b.Artifact, BuiltBy{Job: id, Revision: b.Revision}}
 	if !same {
 		return built, false, nil
@@ -178,22 +205,32 @@ func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component,
 	return built, ok, err
 }
 
-// JobRepository returns the only repository of the control plane's own registry that the job of the lease's holder may
-// use. push reports whether the job may push to it: only a build may.
-func (cat *Catalog) JobRepository(ctx context.Context, h kernel.Holder) (repository string, push bool, err error) {
+// JobRepositories are the repositories of the control plane's own registry that a job may use.
+type JobRepositories struct {
+	Read  []string // artifacts and images
+	Write string   // also read; "": none. Only a build has one
+}
+
+// JobRepositories returns the repositories for the artifact of the holder's job.
+func (cat *Catalog) JobRepositories(ctx context.Context, h kernel.Holder) (JobRepositories, error) {
 	tx := cat.Reading(ctx)
 	r, err := tx.Held(ctx, h)
 	if err != nil {
-		return "", false, err
+		return JobRepositories{}, err
 	}
 	if b := r.V.Build; b != nil {
-		return Repository(r.V.Org, b.App, artifactName(b.Component, true)), true, nil
+		var out JobRepositories
+		if b.From.Kind == events.OriginFolder {
+			out.Read = []string{Repository(r.V.Org, b.App, b.Component)}
+		}
+		out.Write, err = BuildRepository(tx, r.V.Org, b.Build)
+		return out, err
 	}
 	v, err := ReadVersion(tx, r.V.Version)
 	if err != nil {
-		return "", false, err
+		return JobRepositories{}, err
 	}
-	return Repository(v.Org, v.App, r.V.Component), false, nil
+	return JobRepositories{Read: []string{Repository(v.Org, v.App, r.V.Component)}}, nil
 }
 
 // MakeBuildRepositories creates the missing repositories of the app's built artifacts. The control plane's own registry
@@ -220,13 +257,34 @@ func (cat *Catalog) MakeBuildRepositories(ctx context.Context, org fairlead.OrgI
 
 // BuildRepository returns the repository to which a build of the org pushes.
 func BuildRepository(tx *kernel.Tx, org fairlead.OrgID, b events.Build) (string, error) {
-	name := artifactName(b.Component, true)
+	return builtRepository(tx, org, b.App, b.Component, b.Image != nil)
+}
+
+// FolderRepository returns the repository of the packed folder from which a build is made.
+func FolderRepository(tx *kernel.Tx, org fairlead.OrgID, b events.Build) (string, error) {
 	if tx.Artifacts == nil {
-		return Repository(org, b.App, name), nil
+		return Repository(org, b.App, b.Component), nil
 	}
 	id, err := appIDOf(tx, org, b.App)
 	if err != nil {
 		return "", err
+	}
+	return tx.Artifacts.Repository(id, b.Component), nil
+}
+
+// builtRepository returns the repository of what builds of a component make. The control plane's own registry of artifacts
+// holds no images: they are in its registry of images.
+func builtRepository(tx *kernel.Tx, org fairlead.OrgID, app, component string, image bool) (string, error) {
+	name := artifactName(component, true)
+	if tx.Artifacts == nil && !image {
+		return Repository(org, app, name), nil
+	}
+	id, err := appIDOf(tx, org, app)
+	switch {
+	case err != nil:
+		return "", err
+	case tx.Artifacts == nil:
+		return builtImages(org, id, component), nil
 	}
 	return tx.Artifacts.Repository(id, name), nil
 }

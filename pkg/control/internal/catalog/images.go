@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -19,6 +20,42 @@ const images = "images/"
 
 // ImageRepositories returns the begin of the names of the org's repositories for images.
 func ImageRepositories(org fairlead.OrgID) string { return images + string(org) + "/" }
+
+// builtImages returns the repository of the images that builds of a component make, in the control plane's own registry of
+// images. It has the same form as that of an install: the app is in the place of the install.
+func builtImages(org fairlead.OrgID, app fairlead.AppID, component string) string {
+	return ImageRepositories(org) + string(app) + "/" + component
+}
+
+// builtImagesOf splits a name that builtImages returned.
+func builtImagesOf(repository string) (app fairlead.AppID, component string, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(repository, images), "/")
+	if len(parts) != 3 || !strings.HasPrefix(repository, images) || !strings.HasPrefix(parts[1], fairlead.PrefixApp+"_") {
+		return "", "", false
+	}
+	return fairlead.AppID(parts[1]), parts[2], true
+}
+
+// NamedImages returns a function that reports whether the image with the digest may not be deleted from the control plane's
+// own registry: a version of an app refers to it, or the repository has images of an install, which only its jobs delete.
+// The function reads all versions of an app at its first call for the app. Not safe for concurrent use.
+func (cat *Catalog) NamedImages() func(ctx context.Context, repository, digest string) (bool, error) {
+	named := map[fairlead.AppID]map[string]bool{}
+	return func(ctx context.Context, repository, digest string) (bool, error) {
+		app, component, ok := builtImagesOf(repository)
+		if !ok {
+			return true, nil
+		}
+		if named[app] == nil {
+			all, err := artifactsOfVersions(cat.Reading(ctx), app)
+			if err != nil {
+				return false, fmt.Errorf("read the versions of app %s: %w", app, err)
+			}
+			named[app] = all
+		}
+		return named[app][component+"@"+digest], nil
+	}
+}
 
 // RegistryRef returns the repository of a component in the registry of the runner. It refuses a runner without one.
 func RegistryRef(r store.Runner, in store.Install, component, kind string) (*events.RegistryRef, error) {
@@ -94,17 +131,36 @@ func checkRegistry(tx *kernel.Tx, in store.Install, spec *appspec.App) error {
 	return NeedRegistryOf(r, in, spec)
 }
 
-// ImageRepository returns the repository in which the holder's job keeps images, in the control plane's own registry, and
-// whether the job may change it. The repository is empty if the job's component has none.
-func (cat *Catalog) ImageRepository(ctx context.Context, h kernel.Holder) (repository string, changes bool, err error) {
+// ImageRepositories returns the repositories of images that the tool of the holder's job may use, in the control plane's own
+// registry: that of its component on the install, and that of the images which builds of its component make. There is none
+// if the job's component has no images.
+func (cat *Catalog) ImageRepositories(ctx context.Context, h kernel.Holder) (JobRepositories, error) {
 	tx := cat.Reading(ctx)
 	j, err := tx.Held(ctx, h)
 	if err != nil {
-		return "", false, err
+		return JobRepositories{}, err
 	}
-	if t, _ := component.Of(j.V.Plugin); !t.NeedsRegistry {
-		return "", false, nil
+	t, _ := component.Of(j.V.Plugin)
+	if !t.NeedsRegistry {
+		return JobRepositories{}, nil
 	}
 	of := &runnerspec.RegistryControlPlane{}
-	return ImageRepositories(j.V.Org) + of.Repository(string(j.V.Install), j.V.Component), j.V.Operation.Mutates(), nil
+	own := ImageRepositories(j.V.Org) + of.Repository(string(j.V.Install), j.V.Component)
+	out := JobRepositories{Read: []string{own}}
+	if j.V.Operation.Mutates() {
+		out.Write = own
+	}
+	if !t.Dockerfile || tx.Artifacts != nil {
+		return out, nil
+	}
+	v, err := ReadVersion(tx, j.V.Version)
+	if err != nil {
+		return JobRepositories{}, err
+	}
+	if c, ok := v.Spec.Component(j.V.Component); !ok || c.Build == nil {
+		return out, nil
+	}
+	built, err := RepositoryOf(tx, v, j.V.Component)
+	out.Read = append(out.Read, built)
+	return out, err
 }

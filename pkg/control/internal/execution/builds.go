@@ -3,6 +3,7 @@ package execution
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -42,11 +43,22 @@ func jobBuild(b *store.Build) *JobBuild {
 }
 
 // BuildApp queues a job on the org's build runner for each component of the configuration that needs a build. A
-// component whose commit was built for a recent version needs none. The app need not exist.
-func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name string, config []byte, key string) ([]Build, error) {
+// component whose commit was built for a recent version needs none. The app need not exist. folders are the digests of the
+// packed folders of components that are built from one, by component.
+func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name string, config []byte, folders map[string]string, key string) ([]Build, error) {
 	spec, err := catalog.ParseConfig(name, config)
+	if err == nil {
+		err = catalog.FoldersOf(spec, folders)
+	}
 	if err != nil {
 		return nil, err
+	}
+	body, err := kernel.EncodeJSON(struct {
+		Config  json.RawMessage
+		Folders map[string]string
+	}{config, folders})
+	if err != nil {
+		return nil, fmt.Errorf("encode the request for builds of app %s: %w", name, err)
 	}
 	if err := catalog.New(ex.Kernel).MakeBuildRepositories(ctx, org, spec); err != nil {
 		return nil, err
@@ -58,7 +70,7 @@ func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name stri
 	var out []Build
 	err = ex.Transact(ctx, "build app "+name, func(tx *kernel.Tx) error {
 		out = nil
-		made, err := tx.Seen(kernel.Once{Org: org, Route: "build-app " + name, Key: key, Body: string(config)}, strings.Join(ids, " "))
+		made, err := tx.Seen(kernel.Once{Org: org, Route: "build-app " + name, Key: key, Body: string(body)}, strings.Join(ids, " "))
 		if err != nil {
 			return err
 		}
@@ -70,7 +82,7 @@ func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name stri
 			if !c.Built() {
 				continue
 			}
-			b, err := buildComponent(tx, org, name, c, fairlead.JobID(ids[i]), again)
+			b, err := buildComponent(tx, org, name, c, folders[c.Name], fairlead.JobID(ids[i]), again)
 			if err != nil {
 				return err
 			}
@@ -82,7 +94,7 @@ func (ex *Execution) BuildApp(ctx context.Context, org fairlead.OrgID, name stri
 }
 
 // buildComponent queues the build of one component. again reports whether an earlier try may have queued it.
-func buildComponent(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, id fairlead.JobID, again bool) (Build, error) {
+func buildComponent(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, folder string, id fairlead.JobID, again bool) (Build, error) {
 	out := Build{Component: c.Name}
 	if again {
 		old, err := store.Optional(tx.Store.Job(tx.Ctx, id))
@@ -95,7 +107,7 @@ func buildComponent(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Com
 			return out, nil
 		}
 	}
-	earlier, ok, err := catalog.BuiltBefore(tx, org, app, c)
+	earlier, ok, err := catalog.BuiltBefore(tx, org, app, c, folder)
 	if err != nil || ok {
 		out.Earlier = earlier
 		return out, err
@@ -104,7 +116,7 @@ func buildComponent(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Com
 	if err != nil {
 		return out, err
 	}
-	j := store.Job{Job: job.New(id, job.OpBuild, tx.Now), RunnerName: r.V.Name, Build: &store.Build{Build: catalog.BuildOf(app, c)}}
+	j := store.Job{Job: job.New(id, job.OpBuild, tx.Now), RunnerName: r.V.Name, Build: &store.Build{Build: catalog.BuildOf(app, c, folder)}}
 	j.Org, j.Runner, j.Plugin = org, r.V.ID, pluginBuild
 	view := JobOf(NewJob(tx, j, r.V))
 	out.Job = &view
@@ -125,6 +137,13 @@ func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 	s.Env, s.Build = runner.V.Env, &b
 	if s.Push, err = catalog.BuildRepository(tx, j.Org, j.Build.Build); err != nil {
 		return nil, err
+	}
+	if b.From.Kind == events.OriginFolder {
+		folder, err := catalog.FolderRepository(tx, j.Org, b)
+		if err != nil {
+			return nil, err
+		}
+		s.Artifact = &events.ArtifactRef{Repository: folder, Digest: b.From.Ref}
 	}
 	return tx.Signer.Sign(tx.Ctx, s)
 }
@@ -152,6 +171,9 @@ func (ex *Execution) attest(ctx context.Context, h kernel.Holder, rep Report) (*
 	}
 	if j.Build == nil {
 		return nil, fmt.Errorf("job %s is a build without a component", j.ID)
+	}
+	if from := j.Build.From; from.Kind == events.OriginFolder && built.Revision != from.Ref {
+		return nil, statementRefused(j.ID, "names another packed folder than the job")
 	}
 	if err := checkStatement(j, *built); err != nil {
 		return nil, err
@@ -182,10 +204,7 @@ func withoutArtifact(id fairlead.JobID) error {
 
 // checkStatement refuses a statement that differs in any byte from that of the job's record and result.
 func checkStatement(j store.Job, built Built) error {
-	refused := func(what string) error {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeProvenanceRefused, Message: fmt.Sprintf("the provenance that build job %s reports %s", j.ID, what),
-			Hint: "Update the agent of the build runner to the version of the control plane, then publish the app again."}
-	}
+	refused := func(what string) error { return statementRefused(j.ID, what) }
 	if len(built.Statement) == 0 || len(built.Statement) > events.MaxStatement {
 		return refused(fmt.Sprintf("has %d bytes, of at most %d", len(built.Statement), events.MaxStatement))
 	}
@@ -203,4 +222,9 @@ func checkStatement(j store.Job, built Built) error {
 		return refused("is not that of the job and its result")
 	}
 	return nil
+}
+
+func statementRefused(id fairlead.JobID, what string) error {
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeProvenanceRefused, Message: fmt.Sprintf("the provenance that build job %s reports %s", id, what),
+		Hint: "Update the agent of the build runner to the version of the control plane, then publish the app again."}
 }

@@ -1,0 +1,115 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/buildkit"
+	"github.com/fairlead/fairlead/runner/plugin/internal/toolprocess"
+)
+
+// The variables that name the image builder, in job.environment of the build runner's configuration.
+const (
+	buildkitHost  = "BUILDKIT_HOST"  // address of BuildKit
+	sbomGenerator = "SBOM_GENERATOR" // image that writes the SBOM of an image; "": there is none
+)
+
+// layoutFolder is the folder of a workspace into which an image builder writes.
+const layoutFolder = "image"
+
+// image builds an image of the component's source in the folder, checks it, and pushes it.
+func (p *Plugin) image(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) (plugin.Result, error) {
+	builder, err := p.builder(spec, env)
+	if err != nil {
+		return plugin.Result{}, err // before anything is fetched
+	}
+	revision, source, err := p.buildContext(ctx, spec, env, folder)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	b := spec.Build
+	layout := filepath.Join(env.Workspace, layoutFolder)
+	if err := os.Mkdir(layout, 0o700); err != nil {
+		return plugin.Result{}, fmt.Errorf("create the workspace: %w", err)
+	}
+	request := imagebuild.Request{Context: source, Dockerfile: b.Image.Dockerfile, Target: b.Image.Target, Args: b.Image.Args, Platforms: b.Image.Platforms, Log: env.Log}
+	if err := builder.Build(ctx, request, layout); err != nil {
+		return plugin.Result{}, err
+	}
+	built, err := imagebuild.Check(ctx, layout, b.Image.Platforms)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	fmt.Fprintf(env.Log, "pushing the image %s for %s, %d bytes\n", built.Digest, strings.Join(built.Platforms, ", "), built.Bytes)
+	if err := env.PushImage(ctx, spec.Push, layout, built.Digest); err != nil {
+		return plugin.Result{}, err
+	}
+	fmt.Fprintf(env.Log, "built component %s of app %s from %s: %s\n", b.Component, b.App, revision, built.Digest)
+	return plugin.Result{Built: &wire.Built{Artifact: built.Digest, Revision: revision}}, nil
+}
+
+// builder returns the image builder that the operator has configured.
+func (p *Plugin) builder(spec plugin.Spec, env plugin.Env) (imagebuild.Builder, error) {
+	// The tool gets none of the variables that the operator passes to git, because they can name a login.
+	environ := toolprocess.Environment(p.env, nil, plugin.Spec{}, env.Workspace)
+	if spec.Env[buildkitHost] == "" {
+		return nil, plugin.Errorf(fairlead.ReasonBuilderMissing, "this build runner has no image builder. Start BuildKit, and set %s to its address in job.environment of the runner's configuration, such as unix:///run/buildkit/buildkitd.sock", buildkitHost)
+	}
+	return &buildkit.Builder{Address: spec.Env[buildkitHost], Environ: environ, Generator: spec.Env[sbomGenerator], Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}, nil
+}
+
+// buildContext writes the files of the component to the empty folder. It returns the revision of what was fetched, and the
+// absolute path of the build context.
+func (p *Plugin) buildContext(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) (revision, source string, err error) {
+	b := spec.Build
+	within := b.Source
+	switch from := b.From; from.Kind {
+	case events.OriginGit:
+		if revision, err = (git{plugin: p, spec: spec, env: env, folder: folder, url: from.URL, ref: from.Ref}).fetch(ctx); err != nil {
+			return "", "", err
+		}
+		if err := os.RemoveAll(filepath.Join(folder, ".git")); err != nil { // it is not a part of the commit
+			return "", "", fmt.Errorf("remove git's own files: %w", err)
+		}
+	case events.OriginFolder:
+		revision = from.Ref
+		if within, err = fetchFolder(ctx, spec, env, folder); err != nil {
+			return "", "", err
+		}
+	default:
+		return "", "", plugin.Errorf(fairlead.ReasonSpecInvalid, "this runner cannot build an image from a source of kind %q: update it", from.Kind)
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return "", "", fmt.Errorf("open the source: %w", err)
+	}
+	defer root.Close()
+	checked, problems := appspec.CheckSource(root.FS(), appspec.Component{Name: b.Component, Type: b.Type, Source: within, Build: (*appspec.ImageBuild)(b.Image)})
+	if len(problems) > 0 {
+		return "", "", sourceProblems(env, problems)
+	}
+	return revision, filepath.Join(folder, filepath.FromSlash(checked.Folder)), nil
+}
+
+// fetchFolder unpacks the packed folder of the app, and returns the component's folder in it.
+func fetchFolder(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) (string, error) {
+	if spec.Artifact == nil || spec.Artifact.Digest != spec.Build.From.Ref || env.Fetch == nil {
+		return "", plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec of this build names no packed folder, or another one than its source")
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return "", fmt.Errorf("open the workspace: %w", err)
+	}
+	within, err := env.Fetch(ctx, *spec.Artifact, root)
+	return within, errors.Join(err, root.Close())
+}

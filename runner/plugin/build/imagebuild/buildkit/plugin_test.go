@@ -1,0 +1,359 @@
+package buildkit_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/build"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
+	"github.com/fairlead/fairlead/runner/plugin/plugintest"
+	"github.com/fairlead/fairlead/tools/gitserver"
+	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
+)
+
+// host is the plugin of builds with a real BuildKit, a registry for images, and a git server.
+type host struct {
+	root      string // of the repositories
+	git       string // URL
+	registry  string // host and port
+	address   string // of BuildKit; "": none is configured
+	generator string // image of the generator of SBOMs
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	address, bin := server.Host(t)
+	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	h := &host{root: t.TempDir(), address: address}
+	repositories, err := gitserver.Handler(h.root, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	git, images := httptest.NewServer(repositories), httptest.NewServer(registry.New())
+	t.Cleanup(git.Close)
+	t.Cleanup(images.Close)
+	h.git, h.registry = git.URL, strings.TrimPrefix(images.URL, "http://")
+	return h
+}
+
+func (h *host) Operations() []string { return build.New(build.Config{}).Operations() }
+
+func (h *host) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	env.Push = func(context.Context, string, *artifact.Artifact) (string, error) {
+		return "", plugin.Errorf(fairlead.ReasonInternal, "an image is no packed folder")
+	}
+	env.PushImage = func(ctx context.Context, repository, layout, digest string) error {
+		return artifact.PushImage(ctx, h.registry+"/"+repository, artifact.Access{}, layout, digest)
+	}
+	spec.Env = map[string]string{"BUILDKIT_HOST": h.address, "SBOM_GENERATOR": h.generator}
+	return build.New(build.Config{Environ: os.Environ()}).Run(ctx, spec, env)
+}
+
+// spec returns the spec of a build of the packed folder "sha256:folder".
+func (h *host) spec(change ...func(*plugin.Spec)) plugin.Spec {
+	s := plugin.Spec{Plugin: build.Name, Operation: "build", Job: "job_1", Epoch: 1, Grace: 1, Push: "images/o/app_1/web", Artifact: &events.ArtifactRef{Repository: "orgs/o/shop/web", Digest: "sha256:folder"},
+		Vars: map[string]events.SpecVar{"TOKEN": {Value: json.RawMessage(`"planted-5ecret"`), Sensitive: true}},
+		Build: &events.Build{App: "shop", Component: "web", Type: "docker-build", Source: ".", From: events.Origin{Kind: events.OriginFolder, Ref: "sha256:folder"},
+			Image: &events.ImageBuild{Dockerfile: "Dockerfile"}}}
+	for _, c := range change {
+		c(&s)
+	}
+	return s
+}
+
+func (h *host) fromGit(repository string) func(*plugin.Spec) {
+	return func(s *plugin.Spec) {
+		s.Artifact, s.Build.From = nil, events.Origin{Kind: events.OriginGit, URL: h.git + "/" + repository, Ref: "main"}
+	}
+}
+
+func (h *host) run(t *testing.T, files map[string]string, change ...func(*plugin.Spec)) (plugin.Result, string, error) {
+	t.Helper()
+	spec, log := h.spec(change...), plugintest.NewLog()
+	res, err := h.Run(t.Context(), spec, plugintest.Env(t, t.TempDir(), "job_1-1", log, map[string]map[string]string{"sha256:folder": files}, spec))
+	return res, log.String(), err
+}
+
+// pulled returns the pushed image.
+func (h *host) pulled(t *testing.T, digest string) v1.Image {
+	t.Helper()
+	img, err := remote.Image(h.ref(t, "images/o/app_1/web@"+digest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func (h *host) ref(t *testing.T, text string) name.Reference {
+	t.Helper()
+	ref, err := name.ParseReference(h.registry + "/" + text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func probe(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(program.Build(t, "runner/plugin/build/imagebuild/imagebuildtest/probe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+const withProbe = "FROM scratch\nCOPY --chmod=0755 probe /probe\n"
+
+func TestPluginOfBuildsWithAnImageBuilder(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
+	h := newHost(t)
+	waits := func(d string) func(*plugin.Spec) {
+		return func(s *plugin.Spec) { s.Artifact.Digest, s.Build.From.Ref = d, d }
+	}
+	plugintest.Run(t, plugintest.Subject{
+		New:  func(string) plugin.Plugin { return h },
+		Good: func(int) plugin.Spec { return h.spec() },
+		Slow: func(*testing.T, string) plugin.Spec { return h.spec(waits("sha256:slow")) }, // probe ignores the interrupt
+		Sources: map[string]map[string]string{
+			"sha256:folder": {"Dockerfile": "FROM scratch\nCOPY Dockerfile /\n"},
+			"sha256:slow":   {"Dockerfile": withProbe + "RUN [\"/probe\", \"wait\", \"for-the-cancel\"]\n", "probe": probe(t)},
+		},
+	})
+}
+
+func TestImageOfAFolderAndOfGit(t *testing.T) {
+	h := newHost(t)
+	files := map[string]string{"Dockerfile": "FROM scratch\nARG GREETING\nLABEL greeting=$GREETING\nCOPY . /\n", "page": "hello\n"}
+	args := func(s *plugin.Spec) { s.Build.Image.Args = map[string]string{"GREETING": "hi"} }
+	res, log, err := h.run(t, files, args)
+	if err != nil || res.Built.Revision != "sha256:folder" {
+		t.Fatalf("%+v, %v\n%s", res.Built, err, log)
+	}
+	config, err := h.pulled(t, res.Built.Artifact).ConfigFile()
+	if err != nil || config.Config.Labels["greeting"] != "hi" {
+		t.Errorf("%+v, %v", config, err)
+	}
+
+	r, err := gitserver.New(filepath.Join(h.root, "shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit, err := r.Commit(map[string]string{"web/Dockerfile": files["Dockerfile"], "web/page": files["page"], "other": "not in the build context"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, log, err = h.run(t, nil, args, h.fromGit("shop"), func(s *plugin.Spec) { s.Build.Source = "web" })
+	if err != nil || res.Built.Revision != commit {
+		t.Fatalf("%+v, %v; want commit %s\n%s", res.Built, err, commit, log)
+	}
+	if got := contents(t, h.pulled(t, res.Built.Artifact)); len(got) != 2 || got["page"] != "hello\n" {
+		t.Errorf("files of the image: %q", got)
+	}
+	// The whole repository is the build context, without git's own files.
+	if _, err := r.Commit(map[string]string{"Dockerfile": files["Dockerfile"]}); err != nil {
+		t.Fatal(err)
+	}
+	res, log, err = h.run(t, nil, args, h.fromGit("shop"))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	for path := range contents(t, h.pulled(t, res.Built.Artifact)) {
+		if strings.HasPrefix(path, ".git/") {
+			t.Errorf("the image has git's own file %s", path)
+		}
+	}
+}
+
+// A link in a repository that leads to a file of the build runner gives that file to no image.
+func TestLinkOfARepositoryReadsNoFileOfTheRunner(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
+	h := newHost(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("planted-5ecret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ link, to, dockerfile string }{
+		"a file of the context":   {"web/secret", secret, "FROM scratch\nCOPY * /\n"},
+		"a folder of the context": {"web/folder", filepath.Dir(secret), "FROM scratch\nCOPY folder/secret /\n"},
+		"the Dockerfile":          {"web/Dockerfile", secret, ""},
+		"the context":             {"web", filepath.Dir(secret), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repository := strings.ReplaceAll(name, " ", "-")
+			r, err := gitserver.New(filepath.Join(h.root, repository))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files := map[string]string{"other": ""}
+			if tc.dockerfile != "" {
+				files["web/Dockerfile"] = tc.dockerfile
+			}
+			if _, err := r.Commit(files); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(h.root, repository, filepath.FromSlash(tc.link))
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(tc.to, path); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Commit(nil); err != nil {
+				t.Fatal(err)
+			}
+			res, log, err := h.run(t, nil, h.fromGit(repository), func(s *plugin.Spec) { s.Build.Source = "web" })
+			if err != nil {
+				if reason := plugin.ReasonOf(err); reason != fairlead.ReasonBuildFailed && reason != fairlead.ReasonSourceInvalid || strings.Contains(log+err.Error(), "planted") {
+					t.Errorf("%v (%s)\n%s", err, reason, log)
+				}
+				return
+			}
+			for path, content := range contents(t, h.pulled(t, res.Built.Artifact)) {
+				if strings.Contains(content, "planted") {
+					t.Errorf("the image has the file of the runner as %s", path)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatABuildOfAnImageRefuses(t *testing.T) {
+	h := newHost(t)
+	none := *h
+	none.address = ""
+	good := map[string]string{"Dockerfile": "FROM scratch\nCOPY Dockerfile /\n"}
+	for name, tc := range map[string]struct {
+		h      *host
+		files  map[string]string
+		change func(*plugin.Spec)
+		want   fairlead.Reason
+		says   string
+	}{
+		"no image builder":           {&none, good, nil, fairlead.ReasonBuilderMissing, "set BUILDKIT_HOST"},
+		"no Dockerfile":              {h, map[string]string{"page": ""}, nil, fairlead.ReasonSourceInvalid, `holds no file "Dockerfile"`},
+		"another packed folder":      {h, good, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:other" }, fairlead.ReasonSpecInvalid, "another one"},
+		"no packed folder":           {h, good, func(s *plugin.Spec) { s.Artifact = nil }, fairlead.ReasonSpecInvalid, "names no packed folder"},
+		"a source of another kind":   {h, good, func(s *plugin.Spec) { s.Build.From.Kind = events.OriginChart }, fairlead.ReasonSpecInvalid, "update it"},
+		"an image of another server": {h, map[string]string{"Dockerfile": "FROM 127.0.0.1:1/no/image:1\n"}, nil, fairlead.ReasonBuildFailed, "127.0.0.1:1"},
+		"a stage that is not there":  {h, good, func(s *plugin.Spec) { s.Build.Image.Target = "small" }, fairlead.ReasonBuildFailed, "small"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change := tc.change
+			if change == nil {
+				change = func(*plugin.Spec) {}
+			}
+			res, log, err := tc.h.run(t, tc.files, change)
+			if plugin.ReasonOf(err) != tc.want || !strings.Contains(err.Error(), tc.says) || res.Built != nil {
+				t.Errorf("%+v, %v (%s)\n%s", res.Built, err, plugin.ReasonOf(err), log)
+			}
+		})
+	}
+}
+
+// With a generator in the runner's configuration, an image has its SBOM as an attestation, which is pushed with it.
+func TestImageHasTheSBOMOfTheGenerator(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
+	h := newHost(t)
+	h.generator = h.registry + "/generator@" + h.pushGenerator(t)
+	res, log, err := h.run(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY page /srv/page\n", "page": "hello\n"})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	index, err := remote.Index(h.ref(t, "images/o/app_1/web@"+res.Built.Artifact))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := index.IndexManifest()
+	if err != nil || len(m.Manifests) != 2 {
+		t.Fatalf("the index is %+v, %v; want an image and an attestation", m, err)
+	}
+	sbom, err := index.Image(m.Manifests[1].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := sbom.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("%d layers, %v", len(layers), err)
+	}
+	content, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	text, err := io.ReadAll(content)
+	if err != nil || !bytes.Contains(text, []byte("https://spdx.dev/Document")) || !bytes.Contains(text, []byte("srv/page")) {
+		t.Errorf("the attestation is %s, %v", text, err)
+	}
+}
+
+// pushGenerator pushes the image of the generator and returns its digest.
+func (h *host) pushGenerator(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(program.Build(t, "runner/plugin/build/imagebuild/imagebuildtest/generator"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := w.WriteHeader(&tar.Header{Name: "generator", Mode: 0o755, Size: int64(len(content))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Config.Entrypoint = "linux", runtime.GOARCH, []string{"/generator"}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(h.ref(t, "generator:1"), img); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest.String()
+}
+
+func contents(t *testing.T, img v1.Image) map[string]string {
+	t.Helper()
+	return imagebuildtest.Files(t, img)
+}

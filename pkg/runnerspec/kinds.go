@@ -32,6 +32,7 @@ const (
 type kindRow struct {
 	kind     Kind
 	executor string               // starts the steps
+	images   bool                 // its jobs can run in an image of their own
 	empty    func() Configuration // the type of its configuration
 	// startTimeout is the default start timeout; 0: the control plane's default. Most kinds pull an
 	// image, and perhaps start a machine, before a job starts.
@@ -57,13 +58,13 @@ func kinds() []kindRow {
 	inCluster := secretReference{pattern: `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, wants: "name/key of a Kubernetes Secret"}
 	file := secretReference{pattern: `^/[^\x00\n]+$`, wants: "the absolute path of a file", file: true}
 	return []kindRow{
-		{AWSECS, ExecutorECS, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, ecsStopGrace, onAWS},
-		{AWSEKS, ExecutorKubernetes, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, 0, inCluster},
-		{AzureAKS, ExecutorKubernetes, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, 0, inCluster},
-		{GCPGKE, ExecutorKubernetes, func() Configuration { return &GKERunner{} }, 5 * time.Minute, 0, inCluster},
-		{Kubernetes, ExecutorKubernetes, func() Configuration { return &KubernetesRunner{} }, 5 * time.Minute, 0, inCluster},
-		{Docker, ExecutorDocker, func() Configuration { return &DockerRunner{} }, 5 * time.Minute, 0, file},
-		{Local, ExecutorProcess, func() Configuration { return &LocalRunner{} }, 0, 0, file},
+		{AWSECS, ExecutorECS, false, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, ecsStopGrace, onAWS},
+		{AWSEKS, ExecutorKubernetes, true, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, 0, inCluster},
+		{AzureAKS, ExecutorKubernetes, true, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, 0, inCluster},
+		{GCPGKE, ExecutorKubernetes, true, func() Configuration { return &GKERunner{} }, 5 * time.Minute, 0, inCluster},
+		{Kubernetes, ExecutorKubernetes, true, func() Configuration { return &KubernetesRunner{} }, 5 * time.Minute, 0, inCluster},
+		{Docker, ExecutorDocker, true, func() Configuration { return &DockerRunner{} }, 5 * time.Minute, 0, file},
+		{Local, ExecutorProcess, false, func() Configuration { return &LocalRunner{} }, 0, 0, file},
 	}
 }
 
@@ -89,6 +90,12 @@ func Kinds() []Kind {
 func (k Kind) Executor() string {
 	row, _ := k.row()
 	return cmp.Or(row.executor, ExecutorProcess)
+}
+
+// OwnImages reports whether the kind's runners can start a job in an image of its own. A single runner may still refuse it.
+func (k Kind) OwnImages() bool {
+	row, _ := k.row()
+	return row.images
 }
 
 // SecretsAreFiles reports whether job.secrets of the kind names files on the agent's machine.

@@ -402,6 +402,16 @@ func (l *executors) release(attemptID string) {
 	l.close(by)
 }
 
+// runsIn refuses an image of a job's own that this launcher cannot start, or must not start. "" is the runner's image.
+func (by *launcher) runsIn(image string) error {
+	switch {
+	case image == "" || by.place.OwnImages:
+		return nil
+	}
+	return &executor.LaunchError{Cause: fairlead.CauseImageRefused, Err: fmt.Errorf(
+		"the component runs in the image %s, and the executor %s of this runner cannot start a job in an image of its own", image, by.setup.Executor())}
+}
+
 // work returns the folder that contains the attempts' work folder: the folder of a local runner's
 // configuration, or else data.
 func (by *launcher) work(data string) string {

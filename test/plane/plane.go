@@ -194,6 +194,11 @@ func (p *Plane) handler(o api.Options) http.Handler {
 // PublicKey returns the key with which the control plane signs job specs.
 func (p *Plane) PublicKey() ed25519.PublicKey { return p.signer.Public() }
 
+// Sign signs a job spec as the control plane does.
+func (p *Plane) Sign(ctx context.Context, spec events.JobSpec) ([]byte, error) {
+	return p.signer.Sign(ctx, spec)
+}
+
 // URL returns the control plane's URL.
 func (p *Plane) URL() string { return p.http.URL }
 

@@ -96,6 +96,13 @@ func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
 			t.Errorf("reported as %+v", d)
 		}
 	})
+	t.Run("the operator's list of images refuses the others", func(t *testing.T) {
+		s := plane.New(t, plane.Options{})
+		startAgent(t, s, "", file("{type: docker, host: '"+host+"', job: {image: '"+runner+"', network: host, images: [registry.example.com/tools]}}"))
+		if d := s.UntilDied(s.Queue(scriptIn(s, image))).Died; d.Reason != string(fairlead.CauseImageRefused) || !strings.Contains(d.Message, "registry.example.com/tools") {
+			t.Errorf("reported as %+v", d)
+		}
+	})
 	t.Run("a step in another image than its spec names refuses the spec", func(t *testing.T) {
 		s.SetTamper(func(spec events.JobSpec, _ []byte) []byte {
 			spec.Image = strings.Replace(image, "/tools@", "/others@", 1)

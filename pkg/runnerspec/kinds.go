@@ -230,6 +230,7 @@ type KubernetesJob struct {
 	NodeSelector    map[string]string `json:"node_selector,omitempty" doc:"Labels of the nodes on which jobs run."`
 	PodTemplate     Object            `json:"pod_template,omitempty" check:"podtemplate" doc:"Overlay on the pod of a job, applied as a strategic merge patch of Kubernetes. The only container has the name step; another name is an error. The overlay cannot change the namespace, the service account and reserved variables."`
 	Kubeconfig      string            `json:"kubeconfig,omitempty" check:"abspath" only:"agent" doc:"Path of a kubeconfig file on the agent's machine. If absent: the service account of the agent's pod."`
+	Images          []string          `json:"images,omitempty" check:"permittedimage" only:"agent" doc:"Images in which scripts and actions may run, by name without a digest: registry.example.com/tools, or registry.example.com/acme/* for all below. If absent: every image, always by digest."`
 	Data            string            `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a pod's disk. If absent: /var/lib/fairlead-runner."`
 	KeepFor         Duration          `json:"keep_for,omitzero" only:"agent" doc:"How long the cluster keeps a finished job that the agent has not deleted. If absent: 1h."`
 	PassEnv         []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that the cluster or its cloud sets in a pod and that are passed to tools, such as those for the job's service account. If absent: the variables of the API server's address, of AWS IAM roles for service accounts, of EKS Pod Identity, and of Azure workload identity."`
@@ -338,6 +339,7 @@ type DockerJob struct {
 	ExtraHosts      []string  `json:"extra_hosts,omitempty" check:"extrahost" doc:"Host names and the addresses to which containers resolve them: name:address."`
 	Network         string    `json:"network,omitempty" check:"nonempty" doc:"Network of the containers. If absent: the engine's default."`
 	PIDsLimit       int       `json:"pids_limit,omitempty" check:"pids" only:"agent" doc:"Maximum number of processes and threads of a job; -1 for no limit. If absent: 1024."`
+	Images          []string  `json:"images,omitempty" check:"permittedimage" only:"agent" doc:"Images in which scripts and actions may run, by name without a digest: registry.example.com/tools, or registry.example.com/acme/* for all below. If absent: every image, always by digest."`
 	HostData        string    `json:"host_data,omitempty" check:"abspath" only:"agent" doc:"Path of the agent's data folder on the engine's machine, for an agent that runs in a container itself. If absent: the agent's own path."`
 }
 

@@ -52,7 +52,7 @@ func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 		v, ok := vars[name]
 		if !ok || !hmac.Equal(in.Vars[name], in.digest(name, v)) {
 			if name == imageInput {
-				name = "image"
+				name = strings.TrimPrefix(name, "job.")
 			} else if !strings.HasPrefix(name, optionPrefix) && !strings.HasPrefix(name, envPrefix) {
 				name = "vars." + name
 			}

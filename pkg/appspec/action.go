@@ -35,7 +35,7 @@ type Action struct {
 	Params []Input          `json:"params,omitempty" check:"params" alias:"parameters inputs arguments args" doc:"The values that a run of the action gets, by name."`
 	Vars   map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables values with env" doc:"The variables of the action's executable: any value, with references such as ${params.NAME}, ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
 	// Image is the image in which the action's jobs run, as in Component.
-	Image Value  `json:"image,omitzero" check:"image" alias:"container container_image" doc:"The image in which the jobs run, by digest: HOST/NAME@sha256:DIGEST, or an output of a component of type image such as ${components.NAME.outputs.reference}. If absent: the jobs run as the runner's other jobs do."`
+	Image Value  `json:"image,omitzero" check:"ownimage" alias:"container container_image" doc:"The image in which the jobs run, by digest: HOST/NAME@sha256:DIGEST, or an output of a component of type image such as ${components.NAME.outputs.reference}. If absent: the jobs run as the runner's other jobs do."`
 	Role  string `json:"role,omitempty" check:"actionrole" alias:"permissions" doc:"The role of the customer's stack that a run uses: read-only, deploy (the default) or provision."`
 	// Timeout is how long a run may take; 0: as long as an apply.
 	Timeout  runnerspec.Duration `json:"timeout,omitzero" alias:"timeout_minutes deadline" doc:"How long a run may take, such as 30m. If absent: as long as an apply."`

@@ -114,7 +114,7 @@ type Component struct {
 	Role string `json:"role,omitempty" check:"actionrole" alias:"permissions" doc:"The role of the customer's stack that an apply uses: read-only, deploy or provision. If absent: that of the type, which is provision for terraform and deploy for the others."`
 	// Image is the image in which the component's jobs run: a text, or one reference to an output of a component of type
 	// image. The zero Value: the jobs run where the runner's other jobs run.
-	Image Value `json:"image,omitzero" check:"image" alias:"container container_image" doc:"The image in which the jobs run, by digest: HOST/NAME@sha256:DIGEST, or an output of a component of type image such as ${components.NAME.outputs.reference}. If absent: the jobs run as the runner's other jobs do."`
+	Image Value `json:"image,omitzero" check:"ownimage" alias:"container container_image" doc:"The image in which the jobs run, by digest: HOST/NAME@sha256:DIGEST, or an output of a component of type image such as ${components.NAME.outputs.reference}. If absent: the jobs run as the runner's other jobs do."`
 	// Secrets holds the names of secrets that the customer gives to the component's jobs on its own runner. The names are
 	// sorted, without repetition.
 	Secrets []string `json:"secrets,omitempty" check:"secrets" doc:"Secrets that the customer gives to its runner, not to the control plane: var.NAME for a variable of the component, or the name of an environment variable. A job without one of them does not start."`

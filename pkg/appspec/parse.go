@@ -123,7 +123,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"hooks":         {Func: r.hook, Schema: schema{"uniqueItems": true, "maxItems": maxHooks, "items": schema{"type": "string", "pattern": `^` + fairlead.NameForm + `\.(` + strings.Join(hookOperations, "|") + `)$`}}},
 		"source":        {Schema: schema{"minLength": 1}},
 		"enabled":       {Schema: schema{"pattern": switchPattern}},
-		"image":         {Schema: schema{"type": "string", "pattern": imagePattern + "|" + imageReference}},
+		"ownimage":      {Schema: schema{"type": "string", "pattern": imagePattern + "|" + imageReference}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
 		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
 		"env":           {Schema: schema{"maxProperties": maxEnv, "propertyNames": schema{"pattern": envName.String()}}},

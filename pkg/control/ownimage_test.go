@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -98,6 +99,37 @@ func TestJobNamesTheImageInWhichItRuns(t *testing.T) {
 			if seen[job] != 1 {
 				t.Errorf("%d jobs %s, want 1", seen[job], job)
 			}
+		}
+	})
+}
+
+// What a deployment would do shows the image, also before the component exists whose output it is.
+func TestRenderedComponentHasItsImage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := imagePlane(t)
+		image := func() (*appspec.Shown, *appspec.Shown) {
+			r, err := p.Render(p.ctx, org, "acme", "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := map[string]*appspec.Shown{}
+			for _, c := range r.Components {
+				of[c.Name] = c.Image
+			}
+			return of["seed"], of["web"]
+		}
+		if seed, web := image(); web != nil || seed == nil || seed.Problem != "" || len(seed.After) != 1 || seed.After[0] != "tools" {
+			t.Errorf("before the deployment, the images are %+v and %+v", seed, web)
+		}
+		p.deployed()
+		if seed, _ := image(); seed == nil || seed.Value != tools+strings.Repeat("a", 64) {
+			t.Errorf("after the deployment, the image is %+v", seed)
+		}
+		p.outputs["tools"]["reference"] = control.Output{Value: []byte(`"registry.example.com/acme/tools:1"`)}
+		p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever, Targets: []string{"tools"}, Refresh: true}, "")
+		p.work()
+		if seed, _ := image(); seed == nil || !strings.Contains(seed.Problem, "digest") {
+			t.Errorf("an image by tag is shown as %+v", seed)
 		}
 	})
 }

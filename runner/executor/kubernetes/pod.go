@@ -140,7 +140,7 @@ func inImage(pod *corev1.PodTemplateSpec, image string, pass []string) error {
 	c := &pod.Spec.Containers[0]
 	if len(c.EnvFrom) > 0 {
 		return &executor.LaunchError{Cause: fairlead.CauseImageRefused, Err: errors.New(
-			"job.pod_template has envFrom, so the variables of the image cannot be told apart from those of the pod, and the vendor's tool would get both. Write the variables under env")}
+			"job.pod_template has envFrom, and nothing distinguishes its variables from those of the image, so the vendor's tool would get both. Write the variables under env")}
 	}
 	const volume = "runner-program"
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})

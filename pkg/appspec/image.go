@@ -72,9 +72,9 @@ func checkImage(report reporter, place string, c Component, names scopeNames) {
 	}
 }
 
-// ownImage returns the first part of the app that runs in an image of its own on the runner of its install; "" if there is
+// OwnImage returns the first part of the app that runs in an image of its own on the runner of its install; "" if there is
 // none. A part in the sandbox has another runner.
-func (a *App) ownImage() string {
+func (a *App) OwnImage() string {
 	for _, part := range a.Parts() {
 		if part.HasImage() && !a.InSandbox(part.Name) {
 			return part.Name
@@ -95,7 +95,7 @@ func checkImagesFit(report reporter, a *App) {
 		report(where, "runner-without-images", fmt.Sprintf("a runner of kind %s cannot start jobs in an image of their own, and %s needs it", kind, yamlnode.Quote(strings.TrimPrefix(part, fairlead.ActionPrefix))),
 			fmt.Sprintf("These kinds can: %s.", able))
 	}
-	if part := a.ownImage(); part != "" && a.Runner != nil {
+	if part := a.OwnImage(); part != "" && a.Runner != nil {
 		for i, kind := range a.Runner.Kinds {
 			if k := runnerspec.Kind(kind); slices.Contains(runnerspec.Kinds(), k) && !k.OwnImages() {
 				refuse(fmt.Sprintf("runner.kinds.%d", i+1), kind, part)

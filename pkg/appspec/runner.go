@@ -42,7 +42,7 @@ func (a *App) RunnerKinds() []string {
 	if a.Sandbox != nil {
 		only(kindsOn(a.sandboxKind()))
 	}
-	if a.ownImage() != "" {
+	if a.OwnImage() != "" {
 		only(kindsWithImages())
 	}
 	return kinds

@@ -62,8 +62,8 @@ func TestAppWithImagesNeedsARunnerThatStartsThem(t *testing.T) {
 		p.publish(inImages(t))
 		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local", Inputs: secretPassword()}, "")
 		expectCode(t, "an install on a runner of kind local", err, fairlead.CodeRunnerKindRefused)
-		if err == nil || !strings.Contains(err.Error(), "docker") || strings.Contains(err.Error(), "aws-ecs") {
-			t.Errorf("the kinds that can are not named: %v", err)
+		if err == nil || !strings.Contains(err.Error(), "docker") || strings.Contains(err.Error(), "aws-ecs") || !strings.HasSuffix(err.Error(), "the jobs of seed in their image") {
+			t.Errorf("the refusal does not name the kinds that can, and the component: %v", err)
 		}
 		p.install("acme") // rules choose its runner
 		_, err = p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy}, "")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/test/plane"
@@ -23,19 +24,17 @@ import (
 // toolPath is the path of the scripts' interpreter in toolImage.
 const toolPath = "/vendor/tool"
 
-// toolImage returns an image by digest with the interpreter of scripts. Its settings attack a step: some lead it to another
+// toolImage returns an image by digest, in a registry, with the interpreter of scripts. Its settings attack a step: some lead it to another
 // proxy or other credentials, some start a program of the image.
-func toolImage(t *testing.T, host string) string {
+func toolImage(t *testing.T, host string, in *httptest.Server) string {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
 	return dockerd.Pushed(t, host, dockerd.ImageWith(t, host, "tool", map[string]string{toolPath: program.Build(t, "test/vendortool")},
 		`ENTRYPOINT ["`+toolPath+`"]`, "USER 4321", "WORKDIR /vendor", `HEALTHCHECK --interval=1s CMD ["`+toolPath+`"]`,
 		"ENV PATH=/vendor/bin", "ENV MINE=of-the-image", "ENV HOME=/vendor/home", "ENV GODEBUG=http2debug=2,inittrace=1", "ENV GOMEMLIMIT=1",
 		"ENV HTTP_PROXY=http://127.0.0.1:1", "ENV HTTPS_PROXY=http://127.0.0.1:1", "ENV SSL_CERT_FILE=/vendor/roots.pem", "ENV SSL_CERT_DIR=/vendor",
 		"ENV AWS_ENDPOINT_URL=http://127.0.0.1:1", "ENV FAIRLEAD_LAUNCH_TOKEN=planted", "ENV FAIRLEAD_STEP_INPUT={}", "ENV FAIRLEAD_STEP_IMAGE=planted",
 		"ENV FAIRLEAD_STEP_IMAGE_ENVIRONMENT=[]", "ENV FAIRLEAD_STEP_VARIABLES=planted"),
-		strings.TrimPrefix(server.URL, "http://")+"/tools")
+		strings.TrimPrefix(in.URL, "http://")+"/tools")
 }
 
 // scriptIn returns the spec of the plan of a script in an image.
@@ -52,7 +51,9 @@ func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
 	t.Cleanup(engine.Stop)
 	host := engine.Host(t)
 	runner := dockerd.Image(t, host, "runner", map[string]string{"/runner": program.Build(t, "runner")}, "/runner")
-	image := toolImage(t, host)
+	vendors := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(vendors.Close)
+	image := toolImage(t, host, vendors)
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", file("{type: docker, host: '"+host+"', job: {image: '"+runner+"', network: host}}"))
 
@@ -118,6 +119,63 @@ func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
 			t.Errorf("reported as %+v", f)
 		}
 	})
+}
+
+// The whole way of a private copy: one component copies the image to the install's registry, the next runs its script in the
+// copy, and an action runs there too. The vendor's registry is gone by then.
+func TestScriptRunsInTheCopyOfAnImage(t *testing.T) {
+	t.Parallel()
+	var engine dockerd.Server
+	t.Cleanup(engine.Stop)
+	host := engine.Host(t)
+	runner := dockerd.Image(t, host, "runner", map[string]string{"/runner": program.Build(t, "runner"), "/plugins/images": program.Build(t, "runner/images")}, "/runner")
+	vendors := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(vendors.Close)
+	installs := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(installs.Close)
+	original := toolImage(t, host, vendors)
+	s := plane.New(t, plane.Options{Settings: []string{"runner_configuration.type=docker", "state_storage_configuration.type=http", "registry.type=oci", "registry.url=" + installs.URL}})
+	startAgent(t, s, "", file("{type: docker, host: '"+host+"', job: {image: '"+runner+"', network: host}}"))
+	until := func(d wire.Deployment) wire.Deployment {
+		t.Helper()
+		s.Until("the deployment ends", func() bool {
+			d = s.Deployment(d.ID)
+			return d.State == "succeeded" || d.State == "failed" || d.State == "canceled"
+		})
+		if d.State != "succeeded" {
+			t.Fatalf("the deployment is %+v", d)
+		}
+		return d
+	}
+	script := map[string]string{"run": "#!" + toolPath + "\n"}
+	digests := map[string]string{"tools": s.PushOf("tools", map[string]string{"image.yaml": "image: " + original + "\n"}).Digest,
+		"seed": s.PushOf("seed", script).Digest, "actions.check": s.PushOf("actions.check", script).Digest}
+	config := `fairlead: v1
+name: shop
+components:
+  tools: {type: image, source: ./tools}
+  seed: {type: script, source: ./seed, image: "${components.tools.outputs.reference}"}
+actions:
+  check: {type: script, source: ./check, image: "${components.tools.outputs.reference}"}
+`
+	until(s.DeployOf(config, digests, wire.CreateDeploymentRequest{Ask: "never"}))
+	outputs, err := s.API.GetOutputs(t.Context(), "acme", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(outputs.Components["seed"]["interpreter"].Value); got != `"`+toolPath+`"` {
+		t.Errorf("the script's output is %s", got)
+	}
+	copied := string(outputs.Components["tools"]["reference"].Value)
+	if !strings.HasPrefix(copied, `"`+strings.TrimPrefix(installs.URL, "http://")+"/") || !strings.HasSuffix(copied, original[strings.Index(original, "@"):]+`"`) {
+		t.Errorf("the copy of %s is %s", original, copied)
+	}
+	vendors.Close()
+	run, err := s.API.RunAction(t.Context(), "acme", "check", wire.RunActionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(run)
 }
 
 // An executor that cannot start a job in an image of its own reports that, and starts nothing.

@@ -136,7 +136,7 @@ func (p *Plane) PublishOf(config string, digests map[string]string) control.Vers
 		p.t.Fatal(err)
 	}
 	artifacts := map[string]string{}
-	for _, c := range spec.Components {
+	for _, c := range spec.Parts() {
 		artifacts[c.Name] = cmp.Or(digests[c.Name], "sha256:"+strings.Repeat("0", 64))
 	}
 	v, err := p.Control.PublishVersion(p.context(), org, spec.Name, canonical, artifacts)

@@ -67,6 +67,8 @@ type Options struct {
 
 	LogBudget joblog.Budget // of the runner; the zero value: no limit
 
+	Settings []string // of the runner's file, such as runner_configuration.type=docker; none: a runner of kind local
+
 	Stack bool // the runner is in a stack of the install ins_1, whose external id is ExternalID
 
 	// STS is the transport to AWS STS. With it the runner's identity is the role Role, and agents reach the control
@@ -132,6 +134,9 @@ func New(t testing.TB, o Options) *Plane {
 		return random(prefix)
 	}
 	made := control.NewRunner{Name: Runner, Storage: "local"}
+	if len(o.Settings) > 0 {
+		made = control.NewRunner{Name: Runner, File: control.RunnerFile{Set: o.Settings}}
+	}
 	var aws *awsiam.Verifier
 	if o.STS != nil {
 		aws, made.AWSRole = awsiam.NewVerifier(o.STS, time.Now, awsiam.Options{}), "arn:aws:iam::"+Account+":role/"+Role

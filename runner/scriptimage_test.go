@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/dockerd"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // toolPath is the path of the scripts' interpreter in toolImage.
@@ -124,6 +125,7 @@ func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
 // The whole way of a private copy: one component copies the image to the install's registry, the next runs its script in the
 // copy, and an action runs there too. The vendor's registry is gone by then.
 func TestScriptRunsInTheCopyOfAnImage(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	t.Parallel()
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/moby/moby/client"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -58,6 +59,11 @@ func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", file("{type: docker, host: '"+host+"', job: {image: '"+runner+"', network: host}}"))
 
+	c, err := client.New(client.WithHost(host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
 	spec := scriptIn(s, image)
 	planned := succeeded(t, s.UntilFinished(s.Queue(spec)))
 	if !strings.Contains(string(planned.Log), "Image:        "+image) {
@@ -103,6 +109,20 @@ func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
 		startAgent(t, s, "", file("{type: docker, host: '"+host+"', job: {image: '"+runner+"', network: host, images: [registry.example.com/tools]}}"))
 		if d := s.UntilDied(s.Queue(scriptIn(s, image))).Died; d.Reason != string(fairlead.CauseImageRefused) || !strings.Contains(d.Message, "registry.example.com/tools") {
 			t.Errorf("reported as %+v", d)
+		}
+	})
+	t.Run("a signal that only the image declares interrupts the tool", func(t *testing.T) {
+		spec := scriptIn(s, image)
+		spec.Artifact = s.PushOf("seed", map[string]string{"run": "#!" + toolPath + " wait\n"})
+		planned := succeeded(t, s.UntilFinished(s.Queue(spec)))
+		spec.Operation, spec.Plan = "apply", &events.PlanRef{Job: fairlead.JobID(planned.ID), Digest: planned.Finish.Plan.Digest}
+		job := s.Queue(spec)
+		s.UntilLog(job, "waits")
+		if _, err := c.ContainerKill(t.Context(), "fairlead-"+job+"-1", client.ContainerKillOptions{Signal: "SIGQUIT"}); err != nil {
+			t.Fatal(err)
+		}
+		if j := s.UntilFinished(job); j.Finish.Reason != string(fairlead.ReasonInterrupted) || !hasLine(j.Log, "saved") {
+			t.Errorf("reported as %+v with the log\n%s", j.Finish, j.Log)
 		}
 	})
 	t.Run("a step in another image than its spec names refuses the spec", func(t *testing.T) {

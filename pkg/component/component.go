@@ -187,7 +187,7 @@ var types = []Type{
 		Blind:        true,
 		SecretPrefix: "FAIRLEAD_VAR_",
 		LostLog:      "It does not show what the executable did without output.",
-		MissingTool:  "Install on the runner what the executable needs: the interpreter in its first line, and a build for the runner's processor.",
+		MissingTool:  "Install on the runner, or in the image that the app names, what the executable needs: the interpreter in its first line, and a build for the runner's processor.",
 	},
 	{
 		Name: "plugin", Doc: "plugin is a folder with the executable file plugin, which speaks the protocol of plugins.",

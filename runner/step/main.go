@@ -23,7 +23,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/component"
@@ -119,7 +118,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return attempt.ExitUsage
 	}
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, stopSignals(own.image)...)
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Env{Version: o.Version, Image: own.image, Plugins: Plugins(dir, in, env, own.variables), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,

@@ -83,6 +83,19 @@ func again(environ, names []string) error {
 	return fmt.Errorf("start this program with the step's own variables: %w", syscall.Exec(self, os.Args, own))
 }
 
+// stopSignals returns the signals that ask a step to stop. A Kubernetes node sends the signal that the image declares, which
+// would otherwise end the step at once, and its tool without an interrupt.
+func stopSignals(image string) []os.Signal {
+	all := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if image != "" {
+		all = append(all, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, firstRealTime+3)
+	}
+	return all
+}
+
+// firstRealTime is SIGRTMIN of glibc. Images with systemd declare the third signal after it.
+const firstRealTime = syscall.Signal(34)
+
 // without returns the variables whose names are not dropped.
 func without(environ []string, drop func(name string) bool) []string {
 	var kept []string

@@ -1,17 +1,28 @@
 // Command vendortool is the interpreter of scripts in a vendor's image: the first line of the script
 // names its path in the image. It prints the script's arguments, its own variables and what it can
-// write, and reports one output.
+// write, and reports one output. If the first line of the script has the argument wait, it waits for an
+// interrupt.
 package main
 
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 func main() {
 	fmt.Printf("arguments: %s\n", strings.Join(os.Args[1:], " "))
+	if len(os.Args) > 1 && os.Args[1] == "wait" {
+		interrupts := make(chan os.Signal, 1)
+		signal.Notify(interrupts, syscall.SIGINT)
+		fmt.Println("waits")
+		<-interrupts
+		fmt.Println("saved")
+		os.Exit(1)
+	}
 	for _, v := range slices.Sorted(slices.Values(os.Environ())) {
 		fmt.Printf("variable: %s\n", v)
 	}

@@ -61,7 +61,6 @@ type Input struct {
 	Epoch       int64                  `json:"epoch"`
 	Operation   string                 `json:"operation"`
 	Plugin      string                 `json:"plugin"`
-	Image       string                 `json:"image,omitempty"` // in which the step runs, by digest; "": that of the runner
 	Install     string                 `json:"install,omitempty"`
 	InstallID   string                 `json:"install_id,omitempty"`
 	Component   string                 `json:"component,omitempty"`
@@ -98,7 +97,6 @@ type Warm struct {
 func (in Input) WithJob(c wire.Claim) Input {
 	in.Job, in.Epoch, in.Operation, in.Plugin = fairlead.JobID(c.Job), c.Epoch, c.Operation, c.Plugin
 	in.Install, in.InstallID, in.Component, in.PlanJob = c.Install, c.InstallID, c.Component, c.PlanJob
-	in.Image = c.Image
 	in.Grace, in.StartBefore = time.Duration(c.GraceSeconds)*time.Second, c.StartBefore
 	return in
 }

@@ -34,8 +34,8 @@ func (in Inputs) digest(name string, v SpecVar) []byte {
 }
 
 // Changed compares the artifact and the variables with in, and lists the differences: "source" if the artifact differs,
-// then each variable as "vars.NAME", each option as "options.NAME" and each environment variable as "env.NAME" that has
-// another value, is new or was removed, sorted by name.
+// then each variable as "vars.NAME", each option as "options.NAME", each environment variable as "env.NAME" and the image as "image" that
+// has another value, is new or was removed, sorted by name.
 func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 	var changed []string
 	if in.Source != source {
@@ -51,7 +51,9 @@ func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		v, ok := vars[name]
 		if !ok || !hmac.Equal(in.Vars[name], in.digest(name, v)) {
-			if !strings.HasPrefix(name, optionPrefix) && !strings.HasPrefix(name, envPrefix) {
+			if name == imageInput {
+				name = strings.TrimPrefix(name, "job.")
+			} else if !strings.HasPrefix(name, optionPrefix) && !strings.HasPrefix(name, envPrefix) {
 				name = "vars." + name
 			}
 			changed = append(changed, name)

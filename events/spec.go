@@ -44,6 +44,7 @@ type JobSpec struct {
 	Timeout     Seconds               `json:"timeout_seconds"`    // longest run of the step
 	Grace       Seconds               `json:"grace_seconds"`      // time between interrupt and kill
 	Artifact    *ArtifactRef          `json:"artifact,omitempty"` // the component's source
+	Image       string                `json:"image,omitempty"`    // the image in which the step runs, by digest; "": that of the runner
 	Version     *VersionRef           `json:"version,omitempty"`  // the app version of the source; only sent to a step that knows the field
 	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // for an apply or destroy: the variables of its plan, so that the step can mask the sensitive ones
 	Options     map[string]SpecVar    `json:"options,omitempty"`  // settings of the component's type; never sensitive
@@ -62,8 +63,8 @@ type JobSpec struct {
 	SecretEnv map[string]string `json:"secret_env,omitempty"`
 }
 
-// Inputs returns the variables, the options under their names with "options." and the environment variables under their
-// names with "env.". No variable has such a name.
+// Inputs returns the variables, the options under their names with "options.", the environment variables under their
+// names with "env.", and the image as "job.image". No variable has such a name.
 func (s JobSpec) Inputs() map[string]SpecVar {
 	out := make(map[string]SpecVar, len(s.Vars)+len(s.Options)+len(s.AppEnv))
 	maps.Copy(out, s.Vars)
@@ -73,12 +74,16 @@ func (s JobSpec) Inputs() map[string]SpecVar {
 	for name, v := range s.AppEnv {
 		out[envPrefix+name] = v
 	}
+	if s.Image != "" {
+		quoted, _ := json.Marshal(s.Image) // a string always encodes
+		out[imageInput] = SpecVar{Value: quoted}
+	}
 	return out
 }
 
-// SetInputs sets the variables, the options and AppEnv from what Inputs returns.
+// SetInputs sets the variables, the options, AppEnv and the image from what Inputs returns.
 func (s *JobSpec) SetInputs(inputs map[string]SpecVar) {
-	s.Vars, s.Options, s.AppEnv = make(map[string]SpecVar, len(inputs)), nil, nil
+	s.Vars, s.Options, s.AppEnv, s.Image = make(map[string]SpecVar, len(inputs)), nil, nil, ""
 	put := func(to *map[string]SpecVar, name string, v SpecVar) {
 		if *to == nil {
 			*to = map[string]SpecVar{}
@@ -90,6 +95,8 @@ func (s *JobSpec) SetInputs(inputs map[string]SpecVar) {
 			put(&s.Options, option, v)
 		} else if variable, ok := strings.CutPrefix(name, envPrefix); ok {
 			put(&s.AppEnv, variable, v)
+		} else if name == imageInput {
+			_ = json.Unmarshal(v.Value, &s.Image) // the control plane sends a text only; without an image no step runs the spec
 		} else {
 			s.Vars[name] = v
 		}
@@ -99,6 +106,7 @@ func (s *JobSpec) SetInputs(inputs map[string]SpecVar) {
 const (
 	optionPrefix = "options."
 	envPrefix    = "env."
+	imageInput   = "job.image"
 )
 
 // Seconds is a whole number of seconds.
@@ -360,6 +368,7 @@ type Expect struct {
 	Epoch      int64
 	Operation  string
 	Operations []string // the operations that this runner supports
+	Image      string   // the image in which the step runs, by digest; "": that of the runner
 }
 
 // MaxEnvelope is the largest envelope that a step reads, in bytes. The payload of an envelope is in base64. The limit is
@@ -442,6 +451,8 @@ func check(spec JobSpec, want Expect, now time.Time) error {
 		return refuse(fairlead.ReasonSpecEpoch, "the job spec is for epoch %d, but the claim was for %d", spec.Epoch, want.Epoch)
 	case spec.Operation != want.Operation:
 		return refuse(fairlead.ReasonSpecOperation, "the job spec is for operation %s, but the claim was for %s", spec.Operation, want.Operation)
+	case spec.Image != want.Image:
+		return refuse(fairlead.ReasonSpecImage, "the job spec is for a step in %s, but this step runs in %s. Nothing was started", imageName(spec.Image), imageName(want.Image))
 	case now.After(spec.ExpiresAt.Add(clockSkew)):
 		return refuse(fairlead.ReasonSpecExpired, "the job spec expired at %s", spec.ExpiresAt.UTC().Format(time.RFC3339))
 	case now.Add(clockSkew).Before(spec.IssuedAt):
@@ -458,6 +469,14 @@ func check(spec JobSpec, want Expect, now time.Time) error {
 		}
 	}
 	return refuse(fairlead.ReasonSpecOperation, "this runner's %s plugin does not support %q", spec.Plugin, spec.Operation)
+}
+
+// imageName names an image in a message.
+func imageName(image string) string {
+	if image == "" {
+		return "the runner's image"
+	}
+	return fmt.Sprintf("the image %.300q", image)
 }
 
 // signerVerifier adapts Ed25519 to package dsse. In a verifier, key and remote are nil.

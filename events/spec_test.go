@@ -253,6 +253,7 @@ func TestVerifyRefusesInvalidSpecs(t *testing.T) {
 		"for another job":                      {with(func(s *events.JobSpec) { s.Job = "job_02" }), keys, fairlead.ReasonSpecJob},
 		"of an older epoch":                    {with(func(s *events.JobSpec) { s.Epoch = 2 }), keys, fairlead.ReasonSpecEpoch},
 		"of a later epoch":                     {with(func(s *events.JobSpec) { s.Epoch = 4 }), keys, fairlead.ReasonSpecEpoch},
+		"for a step in another image":          {with(func(s *events.JobSpec) { s.Image = "registry.example.com/a@sha256:1" }), keys, fairlead.ReasonSpecImage},
 		"for another operation":                {with(func(s *events.JobSpec) { s.Operation = "destroy" }), keys, fairlead.ReasonSpecOperation},
 
 		"expired":                           {with(func(s *events.JobSpec) { s.ExpiresAt = t0.Add(-2*time.Minute - 1) }), keys, fairlead.ReasonSpecExpired},

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/fairlead/fairlead/runner/agent"
+	"github.com/fairlead/fairlead/runner/executor"
+	"github.com/fairlead/fairlead/runner/internal/selfcopy"
 	"github.com/fairlead/fairlead/runner/step"
 )
 
@@ -20,6 +22,8 @@ const usage = `usage: runner <command>
   agent pause | drain | disable | enable | mode
             set or show the customer's mode; the vendor cannot override it
   step      run one job; started by the agent
+  copy      copy this program to a folder, for a step in an image of its own;
+            started by the agent
   version   print the version
 `
 
@@ -35,6 +39,15 @@ func run(args []string) int {
 		return agent.Main(context.Background(), args[1:], agent.Options{Version: version, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Executors: executors()})
 	case "step":
 		return step.Main(context.Background(), args[1:], step.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ()})
+	case executor.CopyCommand:
+		if len(args) != 2 {
+			break
+		}
+		if err := selfcopy.To(args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
 	case "version":
 		fmt.Println(version)
 		return 0

@@ -173,6 +173,14 @@ func renderRendered(r control.Rendered) (wire.Rendered, error) {
 		if w.Vars, err = renderShown(c.Vars); err != nil {
 			return out, err
 		}
+		if c.Image != nil {
+			image, err := renderShown(map[string]appspec.Shown{appspec.ImageValue: *c.Image})
+			if err != nil {
+				return out, err
+			}
+			value := image[appspec.ImageValue]
+			w.Image = &value
+		}
 		out.Components = append(out.Components, w)
 	}
 	return out, nil

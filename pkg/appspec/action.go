@@ -34,7 +34,9 @@ type Action struct {
 	Job    Job              `json:"job,omitzero" alias:"size resources" doc:"The size of the action's jobs. If absent: the size that the runner is configured for."`
 	Params []Input          `json:"params,omitempty" check:"params" alias:"parameters inputs arguments args" doc:"The values that a run of the action gets, by name."`
 	Vars   map[string]Value `json:"vars,omitempty" check:"vars" alias:"variables values with env" doc:"The variables of the action's executable: any value, with references such as ${params.NAME}, ${inputs.NAME}, ${install.name} and ${components.NAME.outputs.OUTPUT}."`
-	Role   string           `json:"role,omitempty" check:"actionrole" alias:"permissions" doc:"The role of the customer's stack that a run uses: read-only, deploy (the default) or provision."`
+	// Image is the image in which the action's jobs run, as in Component.
+	Image Value  `json:"image,omitzero" check:"ownimage" alias:"container container_image" doc:"The image in which the jobs run, by digest: HOST/NAME@sha256:DIGEST, or an output of a component of type image such as ${components.NAME.outputs.reference}. If absent: the jobs run as the runner's other jobs do."`
+	Role  string `json:"role,omitempty" check:"actionrole" alias:"permissions" doc:"The role of the customer's stack that a run uses: read-only, deploy (the default) or provision."`
 	// Timeout is how long a run may take; 0: as long as an apply.
 	Timeout  runnerspec.Duration `json:"timeout,omitzero" alias:"timeout_minutes deadline" doc:"How long a run may take, such as 30m. If absent: as long as an apply."`
 	Schedule *Schedule           `json:"schedule,omitempty" alias:"cron on" doc:"When the control plane runs the action by itself."`
@@ -52,11 +54,11 @@ type Schedule struct {
 // ActionPrefix begins the name of an action among the parts of an app.
 const ActionPrefix = fairlead.ActionPrefix
 
-// Part returns the action as a component: with the action's name among the parts of an app, its source, size and
-// variables. The part depends on the components whose outputs its variables refer to.
+// Part returns the action as a component: with the action's name among the parts of an app, its source, size, image and
+// variables. The part depends on the components whose outputs its variables and image refer to.
 func (a Action) Part() Component {
-	c := Component{Name: ActionPrefix + a.Name, Type: a.Type, Source: a.Source, Job: a.Job, Vars: a.Vars}
-	for _, v := range a.Vars {
+	c := Component{Name: ActionPrefix + a.Name, Type: a.Type, Source: a.Source, Job: a.Job, Image: a.Image, Vars: a.Vars}
+	for _, v := range c.Values() {
 		for _, ref := range v.References() {
 			if ref.Namespace == Components {
 				c.DependsOn = append(c.DependsOn, ref.Name)
@@ -106,7 +108,7 @@ func Hook(item string) (name string, destroy bool) {
 }
 
 // checkActions reports the problems of all actions. It adds to edges what components and hooks wait for.
-func checkActions(report reporter, a *App, inputs map[string]Input, components map[string]bool, edges map[string]map[string]string) {
+func checkActions(report reporter, a *App, names scopeNames, edges map[string]map[string]string) {
 	if n := len(a.Actions); n > MaxActions {
 		report("actions", "too-many-declared-actions", fmt.Sprintf("the app has %d actions, %d are allowed", n, MaxActions), "")
 	}
@@ -117,11 +119,11 @@ func checkActions(report reporter, a *App, inputs map[string]Input, components m
 			report(where, "duplicate-name", fmt.Sprintf("the action %s is declared twice", yamlnode.Quote(act.Name)), "")
 		}
 		seen[act.Name] = true
-		checkAction(report, where, act, inputs, components, edges)
+		checkAction(report, where, act, names, edges)
 	}
 }
 
-func checkAction(report reporter, where string, act Action, inputs map[string]Input, components map[string]bool, edges map[string]map[string]string) {
+func checkAction(report reporter, where string, act Action, names scopeNames, edges map[string]map[string]string) {
 	checkName(report, where, "action", act.Name)
 	checkDescription(report, where+".description", act.Description)
 	if names := component.ActionTypes(); !slices.Contains(names, act.Type) {
@@ -133,6 +135,7 @@ func checkAction(report reporter, where string, act Action, inputs map[string]In
 		report(where+".params", "too-many-params", fmt.Sprintf("the action %s has %d params, %d are allowed", yamlnode.Quote(act.Name), len(act.Params), MaxParams), "")
 	}
 	params := map[string]Input{}
+	names.params = params
 	for _, p := range act.Params {
 		place := where + ".params." + p.Name
 		if _, twice := params[p.Name]; twice {
@@ -147,7 +150,7 @@ func checkAction(report reporter, where string, act Action, inputs map[string]In
 			report(place, "param-without-value", fmt.Sprintf("the param %s is required, but the action also runs by itself", yamlnode.Quote(p.Name)), "Give it a default.")
 		}
 	}
-	needs := checkVars(report, where, act.Part(), scopeNames{inputs, params, components, true})
+	needs := checkVars(report, where, act.Part(), names)
 	if act.Role != "" && !slices.Contains(component.DeclaredRoles(), component.Role(act.Role)) {
 		report(where+".role", "unknown-role", fmt.Sprintf("%s is not a role of an action", yamlnode.Quote(act.Role)), yamlnode.DidYouMean(act.Role, "roles", roleNames()))
 	}
@@ -155,7 +158,7 @@ func checkAction(report reporter, where string, act Action, inputs map[string]In
 		report(where+".timeout", "invalid-value", fmt.Sprintf("the timeout %s is not a number of seconds up to %s", act.Timeout, maxActionRun), "")
 	}
 	checkSchedule(report, where+".schedule", act.Schedule)
-	checkHooks(report, where, act, components, needs, edges)
+	checkHooks(report, where, act, names.components, needs, edges)
 }
 
 func roleNames() (names []string) {

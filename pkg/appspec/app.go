@@ -116,6 +116,9 @@ type Component struct {
 	Job Job `json:"job,omitzero" alias:"size resources" doc:"The size of the component's jobs. If absent: the size that the runner is configured for."`
 	// Role is the role of the component's applies; "": that of the type's applies.
 	Role string `json:"role,omitempty" check:"actionrole" alias:"permissions" doc:"The role of the customer's stack that an apply uses: read-only, deploy or provision. If absent: that of the type, which is provision for terraform and deploy for the others."`
+	// Image is the image in which the component's jobs run: a text, or one reference to an output of a component of type
+	// image. The zero Value: the jobs run where the runner's other jobs run.
+	Image Value `json:"image,omitzero" check:"ownimage" alias:"container container_image" doc:"The image in which the jobs run, by digest: HOST/NAME@sha256:DIGEST, or an output of a component of type image such as ${components.NAME.outputs.reference}. If absent: the jobs run as the runner's other jobs do."`
 	// Secrets holds the names of secrets that the customer gives to the component's jobs on its own runner. The names are
 	// sorted, without repetition.
 	Secrets []string `json:"secrets,omitempty" check:"secrets" doc:"Secrets that the customer gives to its runner, not to the control plane: var.NAME for a variable of the component, or the name of an environment variable. A job without one of them does not start."`
@@ -134,24 +137,33 @@ const (
 	EnvPrefix    = "env."
 )
 
-// fieldOf returns the path of a value below its component: of an option or an environment variable with its prefix, or of
-// a variable.
+// ImageValue is the name of a component's image among its values. No variable has such a name.
+const ImageValue = "job.image"
+
+// fieldOf returns the path of a value below its component: of an option or an environment variable with its prefix, of the
+// image, or of a variable.
 func fieldOf(value string) string {
 	for _, prefix := range []string{OptionPrefix, EnvPrefix} {
 		if strings.HasPrefix(value, prefix) {
 			return "." + value
 		}
 	}
+	if value == ImageValue {
+		return ".image"
+	}
 	return ".vars." + value
 }
 
-// Values returns the component's variables, its options under their names with OptionPrefix, and its environment
-// variables under their names with EnvPrefix.
+// Values returns the component's variables, its options under their names with OptionPrefix, its environment variables
+// under their names with EnvPrefix, and its image as ImageValue.
 func (c Component) Values() map[string]Value {
-	if len(c.Options)+len(c.Env) == 0 {
+	if len(c.Options)+len(c.Env) == 0 && !c.HasImage() {
 		return c.Vars
 	}
-	out := make(map[string]Value, len(c.Vars)+len(c.Options)+len(c.Env))
+	out := make(map[string]Value, len(c.Vars)+len(c.Options)+len(c.Env)+1)
+	if c.HasImage() {
+		out[ImageValue] = c.Image
+	}
 	for name, v := range c.Env {
 		out[EnvPrefix+name] = v
 	}

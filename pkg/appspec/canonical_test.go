@@ -323,7 +323,7 @@ func TestReferenceListsEveryCode(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(Code\w+) +Code = ("[a-z-]+")`).FindAllStringSubmatch(string(list), -1) {
 		constants["fairlead."+m[1]] = m[2]
 	}
-	for _, name := range []string{"action.go", "chart.go", "check.go", "env.go", "generate.go", "git.go", "groups.go", "include.go", "load.go", "module.go", "shared.go", "runner.go", "sandbox.go", "switch.go", "syntax.go", "oci.go", "parse.go", "reference.go", "registry.go", "problem.go", "../yamlnode/reader.go", "../yamlnode/yaml.go", "../yamlnode/control.go", "../yamlnode/problem.go", "../artifact/pack.go"} {
+	for _, name := range []string{"action.go", "chart.go", "check.go", "env.go", "generate.go", "git.go", "groups.go", "image.go", "include.go", "load.go", "module.go", "shared.go", "runner.go", "sandbox.go", "switch.go", "syntax.go", "oci.go", "parse.go", "reference.go", "registry.go", "problem.go", "../yamlnode/reader.go", "../yamlnode/yaml.go", "../yamlnode/control.go", "../yamlnode/problem.go", "../artifact/pack.go"} {
 		src, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -48,22 +48,23 @@ func check(a *App, report reporter) {
 	case n > MaxComponents:
 		report("components", "too-many-components", fmt.Sprintf("the app has %d components, %d are allowed", n, MaxComponents), "Split the app.")
 	}
-	components := map[string]bool{}
+	components, types := map[string]bool{}, map[string]string{}
 	for _, c := range a.Components {
 		if components[c.Name] {
 			report("components."+c.Name, "duplicate-name", fmt.Sprintf("the component %s is declared twice", yamlnode.Quote(c.Name)), "")
 		}
-		components[c.Name] = true
+		components[c.Name], types[c.Name] = true, c.Type
 	}
 	// edges maps each component to the components that it needs, and to the path where each need is declared.
 	edges := map[string]map[string]string{}
 	for _, c := range a.Components {
-		edges[c.Name] = checkComponent(report, c, inputs, components)
+		edges[c.Name] = checkComponent(report, c, scopeNames{inputs: inputs, components: components, types: types})
 	}
 	checkSwitches(report, a)
 	checkSandbox(report, a, inputs, edges)
 	checkRunnersFit(report, a)
-	checkActions(report, a, inputs, components, edges)
+	checkActions(report, a, scopeNames{inputs: inputs, components: components, types: types, action: true}, edges)
+	checkImagesFit(report, a)
 	checkCycles(report, edges)
 }
 
@@ -166,7 +167,7 @@ func checkInput(report reporter, where, noun string, in Input) {
 
 // checkComponent returns the components that c needs, each with the path where the
 // need is declared.
-func checkComponent(report reporter, c Component, inputs map[string]Input, components map[string]bool) map[string]string {
+func checkComponent(report reporter, c Component, names scopeNames) map[string]string {
 	where := "components." + c.Name
 	checkName(report, where, "component", c.Name)
 	if _, ok := component.Of(c.Type); !ok || c.Type == "" {
@@ -188,15 +189,15 @@ func checkComponent(report reporter, c Component, inputs map[string]Input, compo
 		switch {
 		case need == c.Name:
 			report(place, "self-reference", fmt.Sprintf("the component %s depends on itself", yamlnode.Quote(c.Name)), "")
-		case !components[need]:
+		case !names.components[need]:
 			report(place, "unknown-reference", fmt.Sprintf("there is no component %s", yamlnode.Quote(need)),
-				yamlnode.DidYouMean(need, "components", slices.Collect(maps.Keys(components))))
+				yamlnode.DidYouMean(need, "components", slices.Collect(maps.Keys(names.components))))
 		default:
 			needs[need] = place
 		}
 	}
 	checkSecrets(report, where, c)
-	maps.Copy(needs, checkVars(report, where, c, scopeNames{inputs: inputs, components: components}))
+	maps.Copy(needs, checkVars(report, where, c, names))
 	return needs
 }
 
@@ -226,6 +227,8 @@ func checkVars(report reporter, where string, c Component, names scopeNames) map
 			checkOption(report, place, c, name, value, names.inputs)
 		} else if name, ok := strings.CutPrefix(key, EnvPrefix); ok {
 			checkEnv(report, place, c, name, value)
+		} else if key == ImageValue {
+			checkImage(report, place, c, names)
 		} else if name := key; !identifier.MatchString(name) || len(name) > 2*fairlead.MaxName {
 			report(place, "invalid-name", fmt.Sprintf("%s is not a valid name of a variable", yamlnode.Quote(name)),
 				"Use letters, digits, underscores and hyphens; begin with a letter or an underscore.")
@@ -267,7 +270,8 @@ type scopeNames struct {
 	inputs     map[string]Input
 	params     map[string]Input // of an action
 	components map[string]bool
-	action     bool // the references are in the variables of an action
+	types      map[string]string // of the components
+	action     bool              // the references are in the variables of an action
 }
 
 // maxOptions is the largest number of options of a component.

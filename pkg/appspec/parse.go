@@ -126,6 +126,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"buildplatform": {Schema: schema{"uniqueItems": true, "maxItems": maxPlatforms, "items": schema{"pattern": platformPattern.String()}}},
 		"buildargs":     {Schema: schema{"maxProperties": maxBuildArgs, "propertyNames": schema{"pattern": buildArgPattern.String()}}},
 		"enabled":       {Schema: schema{"pattern": switchPattern}},
+		"ownimage":      {Schema: schema{"type": "string", "pattern": imagePattern + "|" + imageReference}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},
 		"secrets":       {Schema: schema{"maxItems": maxSecrets, "items": schema{"pattern": runnerspec.OwnSecretName}}},
 		"env":           {Schema: schema{"maxProperties": maxEnv, "propertyNames": schema{"pattern": envName.String()}}},

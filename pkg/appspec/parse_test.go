@@ -179,6 +179,25 @@ func badApps() map[string]badApp {
 				"8:29 invalid-source: leaves the repository", `8:80 invalid-git-ref: "a..b"`, `8:99 invalid-name: "var.token"`, "9:37 missing-field: ref",
 			},
 		},
+		"images that are not named by their digest": {
+			"fairlead: v1\nname: a\ninputs: {image: {}}\nrunner: {kinds: [docker, local]}\ncomponents:\n" +
+				"  a: {type: script, source: ., image: 'registry.example.com/tools:1'}\n" +
+				"  b: {type: script, source: ., image: 'registry.example.com/tools:1" + image[strings.Index(image, "@"):] + "'}\n" +
+				"  c: {type: script, source: ., image: 'tools" + image[strings.Index(image, "@"):] + "'}\n" +
+				"  d: {type: script, source: ., image: '${inputs.image}'}\n" +
+				"  e: {type: script, source: ., image: '${components.d.outputs.reference}'}\n" +
+				"  f: {type: script, source: ., image: 'registry.example.com/${components.i.outputs.reference}'}\n" +
+				"  g: {type: terraform, source: ., image: '" + image + "'}\n" +
+				"  h: {type: script, source: ., image: 3}\n" +
+				"  i: {type: image, source: ., depends_on: [j]}\n" +
+				"  j: {type: script, source: ., image: '${components.i.outputs.reference}'}\n" +
+				"  k: {type: script, source: ., image: '${components.none.outputs.reference}'}\n" +
+				"  l: {type: script, source: ., image: '" + image + "'}\n" +
+				"actions:\n  m: {type: script, source: ., image: 'localhost:5000/tools'}\n",
+			[]string{`4:26 runner-without-images: kind local`, "6:39 image-not-by-digest: Write its digest: registry.example.com/tools@sha256:…", "7:39 image-not-by-digest: Remove the tag", "8:39 invalid-image: docker.io",
+				"9:40 image-not-by-digest: inputs.image", "10:40 image-not-by-digest: components.d", "11:39 invalid-image: whole value", "12:42 no-own-image: script", "13:39 wrong-type: text",
+				"14:44 cycle: ", "16:40 unknown-reference: none", "19:39 image-not-by-digest: localhost:5000/tools@sha256:…"},
+		},
 		"environment variables that no tool can get": {
 			"fairlead: v1\nname: a\ninputs:\n  zones: {type: list, default: []}\ncomponents:\n" +
 				"  a:\n    type: script\n    source: .\n    secrets: [TOKEN]\n    env: {1A: x, TF_LOG: x, FAIRLEAD_URL: x, TOKEN: x, LIST: [a], ZONE: \"${inputs.zone}\", GOOD: 3, \"ON\": true}\n",

@@ -25,21 +25,27 @@ func (r *Runner) canonical() *Runner {
 }
 
 // RunnerKinds returns the kinds of runners that the app can use, sorted; none if it can use every kind. They are those that
-// it declares and that can run on its sandbox.
+// it declares, that can run on its sandbox, and that start jobs in an image of their own if the app has such jobs.
 func (a *App) RunnerKinds() []string {
 	var kinds []string
 	if a.Runner != nil {
 		kinds = slices.Clone(a.Runner.Kinds)
 	}
-	if a.Sandbox == nil {
-		return kinds
+	only := func(fit []string) {
+		if kinds == nil {
+			kinds = fit
+			slices.Sort(kinds)
+			return
+		}
+		kinds = slices.DeleteFunc(kinds, func(k string) bool { return !slices.Contains(fit, k) })
 	}
-	fit := kindsOn(a.sandboxKind())
-	slices.Sort(fit)
-	if kinds == nil {
-		return fit
+	if a.Sandbox != nil {
+		only(kindsOn(a.sandboxKind()))
 	}
-	return slices.DeleteFunc(kinds, func(k string) bool { return !slices.Contains(fit, k) })
+	if a.OwnImage() != "" {
+		only(kindsWithImages())
+	}
+	return kinds
 }
 
 // runnerKinds returns the names of all kinds of runners.

@@ -60,12 +60,16 @@ func TestGivenSandboxIsWhatItsInputsAre(t *testing.T) {
 	}
 }
 
+// image is an image by digest.
+const image = "registry.example.com/tools@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 func TestSandboxDecidesKindsOfRunners(t *testing.T) {
 	const eks = "sandbox: {kind: aws-eks, created_by: ground}"
 	for consequence, c := range map[string]struct{ file, kinds string }{
 		"an app without a list can use all that fit": {eks, "aws-ecs aws-eks docker kubernetes local"},
 		"a list is kept": {"runner: {kinds: [kubernetes, aws-eks]}\n" + eks, "aws-eks kubernetes"},
-		"without a sandbox, all kinds are possible": {"", ""},
+		"without a sandbox, all kinds are possible":                     {"", ""},
+		"a job in an image of its own needs a runner that can start it": {eks + "\nactions: {check: {type: script, source: check, image: '" + image + "'}}", "aws-eks docker kubernetes"},
 	} {
 		t.Run(consequence, func(t *testing.T) {
 			app := sandboxed(t, c.file, func(text string) string {

@@ -69,6 +69,9 @@ type Type struct {
 	// NeedsRegistry reports whether the objects of a component are in the registry of its install. The runner must have one.
 	NeedsRegistry bool
 
+	// OwnImage reports whether app.yaml can name an image in which the jobs of a component or an action run.
+	OwnImage bool
+
 	// Options are the settings that app.yaml can have for a component of the type.
 	Options []Option
 
@@ -195,12 +198,13 @@ var types = []Type{
 	{
 		Name: "script", Doc: "script is a folder with the executable file run, which is started as `run apply` and `run destroy`, and for an action as `run run`.",
 		Executable: "run",
+		OwnImage:   true,
 		Operations: []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision},
 			{job.OpPlanRun, ReadOnly}, {job.OpRun, Deploy}},
 		Blind:        true,
 		SecretPrefix: "FAIRLEAD_VAR_",
 		LostLog:      "It does not show what the executable did without output.",
-		MissingTool:  "Install on the runner what the executable needs: the interpreter in its first line, and a build for the runner's processor.",
+		MissingTool:  "Install on the runner, or in the image that the app names, what the executable needs: the interpreter in its first line, and a build for the runner's processor.",
 	},
 	{
 		Name: "plugin", Doc: "plugin is a folder with the executable file plugin, which speaks the protocol of plugins.",
@@ -309,6 +313,16 @@ func ThatDoes(o job.Operation) Type {
 func WithOwnProgram() Type {
 	i := slices.IndexFunc(types, func(t Type) bool { return t.Protocol && t.Executable != "" })
 	return types[i]
+}
+
+// WithOwnImage returns the names of the types whose jobs can run in an image of their own.
+func WithOwnImage() (names []string) {
+	for _, t := range types {
+		if t.OwnImage {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 // ActionTypes returns the names of the types that an action can have.

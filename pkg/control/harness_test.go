@@ -76,6 +76,12 @@ func newPlane(t *testing.T, e engine.Engine) *plane {
 // output, because the time of a bubble stops while a test waits for real input and output.
 func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(time.Duration)) *plane {
 	t.Helper()
+	return newPlaneOf(t, e, now, sleep, control.NewRunner{Name: "local", Storage: "http"})
+}
+
+// newPlaneOf is newPlaneAt with another runner, which has the name local too.
+func newPlaneOf(t *testing.T, e engine.Engine, now func() time.Time, sleep func(time.Duration), runner control.NewRunner) *plane {
+	t.Helper()
 	ctx := t.Context()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -88,7 +94,7 @@ func newPlaneAt(t *testing.T, e engine.Engine, now func() time.Time, sleep func(
 		Minter: identity.NewMinter(make([]byte, identity.MinKey)), IDs: fairlead.RandomIDs(now), Now: now,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
-	p.must("make the runner", func() error { return p.EnsureRunner(ctx, org, control.NewRunner{Name: "local", Storage: "http"}) })
+	p.must("make the runner", func() error { return p.EnsureRunner(ctx, org, runner) })
 	p.enrol()
 	return p
 }
@@ -260,7 +266,7 @@ func (p *plane) step(c control.Claim) {
 		p.t.Fatalf("start job %s: %v", c.ID, err)
 	}
 	spec, err := events.Verify(p.ctx, started.Envelope, []ed25519.PublicKey{p.pub}, events.Expect{Runner: p.session.Runner,
-		Install: c.InstallName, Job: c.ID, Epoch: c.Lease.Epoch, Operation: string(c.Operation), Operations: []string{string(c.Operation)}}, p.Now())
+		Install: c.InstallName, Job: c.ID, Epoch: c.Lease.Epoch, Operation: string(c.Operation), Operations: []string{string(c.Operation)}, Image: c.Image}, p.Now())
 	if err != nil {
 		p.t.Fatalf("spec of job %s: %v", c.ID, err)
 	}

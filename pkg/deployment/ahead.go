@@ -18,7 +18,8 @@ type Next struct {
 
 // Ahead returns the next jobs that no person must approve first, at most limit, in the order in which they can begin.
 // It does not return jobs that exist: an agent can already claim those. An apply that may wait for a person is not
-// returned, and neither is a job that follows it.
+// returned, and neither is a job that follows it. A job in an image of its own is not returned: its step cannot start
+// before the job is known.
 func (d Deployment) Ahead(limit int) []Next {
 	if d.State == Queued || d.State.Final() || d.Stop != "" {
 		return nil
@@ -37,7 +38,9 @@ func (d Deployment) Ahead(limit int) []Next {
 			rank, foreseen = max(rank, after), foreseen && ok
 		}
 		next := func(apply bool) {
-			all = append(all, ranked{Next{n.Component, n.Type, n.operation(apply), n.Size, n.role(apply)}, rank})
+			if !n.OwnImage {
+				all = append(all, ranked{Next{n.Component, n.Type, n.operation(apply), n.Size, n.role(apply)}, rank})
+			}
 			rank++
 		}
 		switch {

@@ -124,13 +124,14 @@ type Changes struct {
 
 // Node is one component of a deployment, or one run of an action.
 type Node struct {
-	Component string           `json:"component"`         // of a run: the action's name after fairlead.ActionPrefix
-	Run       *Run             `json:"run,omitempty"`     // nil: a component
-	Type      string           `json:"type,omitempty"`    // a type of package component
-	Destroy   bool             `json:"destroy,omitempty"` // destroy it instead of applying it
-	Size      job.Size         `json:"size,omitzero"`     // of the node's jobs
-	Role      string           `json:"role,omitempty"`    // of its applies, see component.Type.RoleOf; of a run, Run has it
-	Needs     []string         `json:"needs,omitempty"`   // components that must be done first
+	Component string           `json:"component"`           // of a run: the action's name after fairlead.ActionPrefix
+	Run       *Run             `json:"run,omitempty"`       // nil: a component
+	Type      string           `json:"type,omitempty"`      // a type of package component
+	Destroy   bool             `json:"destroy,omitempty"`   // destroy it instead of applying it
+	Size      job.Size         `json:"size,omitzero"`       // of the node's jobs
+	OwnImage  bool             `json:"own_image,omitempty"` // the node's jobs run in an image of their own
+	Role      string           `json:"role,omitempty"`      // of its applies, see component.Type.RoleOf; of a run, Run has it
+	Needs     []string         `json:"needs,omitempty"`     // components that must be done first
 	State     NodeState        `json:"state"`
 	PlanJob   fairlead.JobID   `json:"plan_job,omitempty"`
 	ApplyJob  fairlead.JobID   `json:"apply_job,omitempty"`

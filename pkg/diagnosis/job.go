@@ -287,6 +287,7 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 		fairlead.ReasonSpecJob:             {nothing + ".", refusedSpec},
 		fairlead.ReasonSpecEpoch:           {nothing + ".", refusedSpec},
 		fairlead.ReasonSpecPlan:            {nothing + ".", refusedSpec},
+		fairlead.ReasonSpecImage:           {nothing + ".", "Update the runner: an older one does not start a step in the image that the component names. If it is not older, find out who can change what the agent starts."},
 		fairlead.ReasonSpecExpired:         {nothing + ".", "Check the clocks of the runner and of the control plane, then retry."},
 		fairlead.ReasonStateConflict:       {"", "Compare the two states that the message names, and keep the newer one."},
 		fairlead.ReasonStateMoving:         {"", "Stop the process that changes the state, then migrate again with {install.migrate-state}."},
@@ -351,6 +352,10 @@ func poisonAdvice(j job.Job) string {
 		return "Give the runner more memory, or run fewer concurrent jobs on it."
 	case kinds[fairlead.CauseMisconfigured.Reason()]:
 		return "Fix the runner's configuration ({runner.configure}) or the agent's environment: the message names the error."
+	case kinds[fairlead.CauseImageRefused.Reason()]:
+		return "Give the install a runner that starts jobs in images of their own, or let the runner's operator permit the image: the message names what refuses it."
+	case kinds[fairlead.CauseImageUnavailable.Reason()]:
+		return "Check that the registry has the image that the message names, for the processor of the runner's machine, and that the runner's place may pull it. Then deploy again."
 	case kinds[fairlead.CauseLaunchFailed.Reason()]:
 		return "Read the agent's log: it could not start its steps."
 	case len(kinds) == 1 && kinds[fairlead.ReasonLeaseExpired]:
@@ -490,6 +495,7 @@ func Death(c fairlead.Cause, exitCode *int, signal, tail string) string {
 		fairlead.CauseExited: "the step ended without a report", fairlead.CauseKilled: "the step was killed",
 		fairlead.CauseOutOfMemory: "the step ran out of memory", fairlead.CauseLaunchFailed: "the step could not be launched",
 		fairlead.CauseMisconfigured: "the runner cannot start steps with its configuration", fairlead.CauseVanished: "the step vanished",
+		fairlead.CauseImageUnavailable: "the component's image could not be pulled", fairlead.CauseImageRefused: "the runner does not start jobs in the component's image",
 	}[c]
 	if exitCode != nil {
 		what += fmt.Sprintf(" (exit code %d)", *exitCode)

@@ -59,6 +59,7 @@ const (
 	ReasonSpecExpired   Reason = "spec-expired"
 	ReasonSpecArtifact  Reason = "spec-artifact"
 	ReasonSpecPlan      Reason = "spec-plan"
+	ReasonSpecImage     Reason = "spec-image" // the step runs in another image than the spec names
 
 	ReasonProvenanceInvalid Reason = "provenance-invalid" // no trusted key signed that a build made the artifact from the component's source
 )
@@ -178,11 +179,16 @@ const (
 	CauseMisconfigured Cause = "misconfigured"
 	// CauseImagePull: the image could not be pulled. An agent reports it as CauseLaunchFailed.
 	CauseImagePull Cause = "image-pull"
+	// CauseImageUnavailable: the image that the component names could not be pulled, or has no build
+	// for the machine's processor.
+	CauseImageUnavailable Cause = "image-unavailable"
+	// CauseImageRefused: the runner does not start jobs in the image that the component names.
+	CauseImageRefused Cause = "image-refused"
 )
 
 // Causes lists the causes that an agent reports.
 func Causes() []Cause {
-	return []Cause{CauseExited, CauseKilled, CauseOutOfMemory, CauseLaunchFailed, CauseMisconfigured, CauseVanished}
+	return []Cause{CauseExited, CauseKilled, CauseOutOfMemory, CauseLaunchFailed, CauseMisconfigured, CauseImageUnavailable, CauseImageRefused, CauseVanished}
 }
 
 // Reported returns the cause that an agent reports for c. Two reported causes differ only if the

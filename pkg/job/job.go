@@ -120,6 +120,8 @@ type Job struct {
 
 	Terms Terms `json:"terms,omitzero"` // fixed when the job is created
 	Size  Size  `json:"size,omitzero"`  // fixed when the job is created; zero: the size that the runner is configured for
+	// Image is the image in which the step runs, by digest. It is fixed when the job is created. "": that of the runner.
+	Image string `json:"image,omitempty"`
 
 	State     State           `json:"state"`
 	Lease     Lease           `json:"lease"`

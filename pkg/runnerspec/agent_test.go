@@ -52,6 +52,7 @@ func TestAgentFileMistakesAreReported(t *testing.T) {
 		"a selector that is a list":     {"{runner_configuration: {type: kubernetes, job: {node_selector: [ssd]}}}", `must be a map`},
 		"an invalid address":            {"{runner_configuration: {type: docker, host: nowhere}}", `unix:///path`},
 		"an unknown launch type":        {"{runner_configuration: {type: aws-ecs, job: {launch_type: rocket}}}", `fargate, fargate-spot or ec2`},
+		"an image with a tag":           {"{runner_configuration: {type: docker, job: {images: ['registry.example.com/tools:1']}}}", `without tag and digest`},
 		"a limit of no processes":       {"{runner_configuration: {type: docker, job: {pids_limit: 0}}}", `above 0, or -1 for no limit`},
 		"variables of jobs":             {"{runner_configuration: {type: local, job: {environment: {A: b}}}}", `agent.yaml:1:57: runner_configuration.job.environment cannot be set here [other-side]. The control plane uses it`},
 		"credentials for ECS":           {"{runner_configuration: {type: aws-ecs, auth: {role_arn: 'arn:aws:iam::123456789012:role/r'}}}", `runner_configuration.auth cannot be set here [other-side]`},

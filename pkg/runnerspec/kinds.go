@@ -32,6 +32,7 @@ const (
 type kindRow struct {
 	kind     Kind
 	executor string               // starts the steps
+	images   bool                 // its jobs can run in an image of their own
 	empty    func() Configuration // the type of its configuration
 	// startTimeout is the default start timeout; 0: the control plane's default. Most kinds pull an
 	// image, and perhaps start a machine, before a job starts.
@@ -57,13 +58,13 @@ func kinds() []kindRow {
 	inCluster := secretReference{pattern: `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, wants: "name/key of a Kubernetes Secret"}
 	file := secretReference{pattern: `^/[^\x00\n]+$`, wants: "the absolute path of a file", file: true}
 	return []kindRow{
-		{AWSECS, ExecutorECS, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, ecsStopGrace, onAWS},
-		{AWSEKS, ExecutorKubernetes, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, 0, inCluster},
-		{AzureAKS, ExecutorKubernetes, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, 0, inCluster},
-		{GCPGKE, ExecutorKubernetes, func() Configuration { return &GKERunner{} }, 5 * time.Minute, 0, inCluster},
-		{Kubernetes, ExecutorKubernetes, func() Configuration { return &KubernetesRunner{} }, 5 * time.Minute, 0, inCluster},
-		{Docker, ExecutorDocker, func() Configuration { return &DockerRunner{} }, 5 * time.Minute, 0, file},
-		{Local, ExecutorProcess, func() Configuration { return &LocalRunner{} }, 0, 0, file},
+		{AWSECS, ExecutorECS, false, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, ecsStopGrace, onAWS},
+		{AWSEKS, ExecutorKubernetes, true, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, 0, inCluster},
+		{AzureAKS, ExecutorKubernetes, true, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, 0, inCluster},
+		{GCPGKE, ExecutorKubernetes, true, func() Configuration { return &GKERunner{} }, 5 * time.Minute, 0, inCluster},
+		{Kubernetes, ExecutorKubernetes, true, func() Configuration { return &KubernetesRunner{} }, 5 * time.Minute, 0, inCluster},
+		{Docker, ExecutorDocker, true, func() Configuration { return &DockerRunner{} }, 5 * time.Minute, 0, file},
+		{Local, ExecutorProcess, false, func() Configuration { return &LocalRunner{} }, 0, 0, file},
 	}
 }
 
@@ -89,6 +90,12 @@ func Kinds() []Kind {
 func (k Kind) Executor() string {
 	row, _ := k.row()
 	return cmp.Or(row.executor, ExecutorProcess)
+}
+
+// OwnImages reports whether the kind's runners can start a job in an image of its own. A single runner may still refuse it.
+func (k Kind) OwnImages() bool {
+	row, _ := k.row()
+	return row.images
 }
 
 // SecretsAreFiles reports whether job.secrets of the kind names files on the agent's machine.
@@ -223,6 +230,7 @@ type KubernetesJob struct {
 	NodeSelector    map[string]string `json:"node_selector,omitempty" doc:"Labels of the nodes on which jobs run."`
 	PodTemplate     Object            `json:"pod_template,omitempty" check:"podtemplate" doc:"Overlay on the pod of a job, applied as a strategic merge patch of Kubernetes. The only container has the name step; another name is an error. The overlay cannot change the namespace, the service account and reserved variables."`
 	Kubeconfig      string            `json:"kubeconfig,omitempty" check:"abspath" only:"agent" doc:"Path of a kubeconfig file on the agent's machine. If absent: the service account of the agent's pod."`
+	Images          []string          `json:"images,omitempty" check:"permittedimage" only:"agent" doc:"Images in which scripts and actions may run, by name without a digest: registry.example.com/tools, or registry.example.com/acme/* for all below. If absent: every image, always by digest."`
 	Data            string            `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a pod's disk. If absent: /var/lib/fairlead-runner."`
 	KeepFor         Duration          `json:"keep_for,omitzero" only:"agent" doc:"How long the cluster keeps a finished job that the agent has not deleted. If absent: 1h."`
 	PassEnv         []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that the cluster or its cloud sets in a pod and that are passed to tools, such as those for the job's service account. If absent: the variables of the API server's address, of AWS IAM roles for service accounts, of EKS Pod Identity, and of Azure workload identity."`
@@ -331,6 +339,7 @@ type DockerJob struct {
 	ExtraHosts      []string  `json:"extra_hosts,omitempty" check:"extrahost" doc:"Host names and the addresses to which containers resolve them: name:address."`
 	Network         string    `json:"network,omitempty" check:"nonempty" doc:"Network of the containers. If absent: the engine's default."`
 	PIDsLimit       int       `json:"pids_limit,omitempty" check:"pids" only:"agent" doc:"Maximum number of processes and threads of a job; -1 for no limit. If absent: 1024."`
+	Images          []string  `json:"images,omitempty" check:"permittedimage" only:"agent" doc:"Images in which scripts and actions may run, by name without a digest: registry.example.com/tools, or registry.example.com/acme/* for all below. If absent: every image, always by digest."`
 	HostData        string    `json:"host_data,omitempty" check:"abspath" only:"agent" doc:"Path of the agent's data folder on the engine's machine, for an agent that runs in a container itself. If absent: the agent's own path."`
 }
 

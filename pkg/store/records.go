@@ -154,9 +154,10 @@ type Component struct {
 	Install   fairlead.InstallID `json:"install"`
 	Name      string             `json:"name"`
 	State     ComponentState     `json:"state"`
-	Type      string             `json:"type,omitempty"`    // see package component; as in Version
-	Version   fairlead.VersionID `json:"version,omitempty"` // of its last apply
-	Size      job.Size           `json:"size,omitzero"`     // of its jobs, in this version
+	Type      string             `json:"type,omitempty"`      // see package component; as in Version
+	Version   fairlead.VersionID `json:"version,omitempty"`   // of its last apply
+	Size      job.Size           `json:"size,omitzero"`       // of its jobs, in this version
+	OwnImage  bool               `json:"own_image,omitempty"` // its jobs run in an image of their own, in this version
 	DependsOn []string           `json:"depends_on,omitempty"`
 	Vars      []byte             `json:"vars,omitempty"` // sealed variables of its last apply; a destroy needs them
 	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables of its last apply

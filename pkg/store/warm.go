@@ -31,11 +31,12 @@ type WarmStep struct {
 func (w WarmStep) Waits(now time.Time) bool { return !w.Ended && w.Job == "" && now.Before(w.Expires) }
 
 // Fits reports whether the warm step can run the job. The size of a step is fixed when it starts, so it must be exactly
-// the size that the job asks for: a smaller step could run out of memory, and a larger one costs more.
+// the size that the job asks for: a smaller step could run out of memory, and a larger one costs more. A warm step runs in
+// the runner's image, so a job with an image of its own has none.
 func (w WarmStep) Fits(j Job) bool {
 	t, _ := component.Of(j.Plugin)
 	role, ok := t.RoleOf(j.Operation, j.Role)
-	return ok && j.Size == w.Size && role == w.Role && w.Runner == j.Runner && (w.Install == "" || w.Install == j.Install) && (w.Deployment == "" || w.Deployment == j.Deployment)
+	return ok && j.Image == "" && j.Size == w.Size && role == w.Role && w.Runner == j.Runner && (w.Install == "" || w.Install == j.Install) && (w.Deployment == "" || w.Deployment == j.Deployment)
 }
 
 // WarmStep returns a warm step of a runner.

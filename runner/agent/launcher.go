@@ -402,6 +402,24 @@ func (l *executors) release(attemptID string) {
 	l.close(by)
 }
 
+// runsIn refuses an image of a job's own that this launcher cannot start, or must not start. "" is the runner's image.
+func (by *launcher) runsIn(image string) error {
+	if image == "" {
+		return nil
+	}
+	refuse := func(format string, args ...any) error {
+		return &executor.LaunchError{Cause: fairlead.CauseImageRefused, Err: fmt.Errorf(format, args...)}
+	}
+	permitted := by.setup.Images
+	switch {
+	case !by.place.OwnImages:
+		return refuse("the component runs in the image %s, and the executor %s of this runner cannot start a job in an image of its own", image, by.setup.Executor())
+	case !runnerspec.PermitsImage(permitted, image):
+		return refuse("the component runs in the image %s, and runner_configuration.job.images of the agent's file permits only %s", image, strings.Join(permitted, ", "))
+	}
+	return nil
+}
+
 // work returns the folder that contains the attempts' work folder: the folder of a local runner's
 // configuration, or else data.
 func (by *launcher) work(data string) string {

@@ -203,6 +203,9 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err != nil {
 		return nil, err
 	}
+	if err := by.runsIn(c.Image); err != nil {
+		return nil, err
+	}
 	in := by.placed(a.input(c))
 	in.Role, in.Confined = role, a.confined(by)
 	if by.place.Shared {
@@ -213,7 +216,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err != nil {
 		return nil, err
 	}
-	s.Identity = identity
+	s.Identity, s.Image = identity, c.Image
 	s.Role, _ = claimedRole(c) // The step refuses an operation that the type does not have.
 	sized(&s, c.Size)
 	if s.Folders, err = foldersOf(attemptID, in); err != nil {

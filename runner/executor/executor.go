@@ -43,6 +43,10 @@ type Step struct {
 	// divide its machine ignores them.
 	CPU    runnerspec.CPU
 	Memory runnerspec.Size
+	// Image is the image, by digest, in which the step runs; "": that of the driver's configuration.
+	// Only a driver whose place has OwnImages starts such a step. The step runs the driver's program
+	// there, see EnvironIn.
+	Image string
 	// Input is the input of a step that cannot access the agent's folders. It is
 	// not secret.
 	Input []byte
@@ -72,6 +76,8 @@ type Place struct {
 	// StartsAhead reports whether steps start so slowly that the agent starts them
 	// before their jobs are known. Such a place is not Shared.
 	StartsAhead bool
+	// OwnImages reports whether the driver can start a step in an image of its own.
+	OwnImages bool
 	// PassEnv names the variables that the place itself sets for a step and that
 	// the step passes to its tools: its identity in the cloud. The agent's own
 	// variables are not passed.
@@ -102,7 +108,7 @@ const LaunchTime = 10 * time.Second
 // LaunchError is an error of Start with its own cause. Other errors of Start have
 // the cause fairlead.CauseLaunchFailed.
 type LaunchError struct {
-	Cause fairlead.Cause // CauseLaunchFailed, CauseImagePull or CauseMisconfigured
+	Cause fairlead.Cause // CauseLaunchFailed, CauseImagePull, CauseImageUnavailable, CauseImageRefused or CauseMisconfigured
 	Err   error
 }
 

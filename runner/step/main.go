@@ -23,7 +23,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/component"
@@ -63,12 +62,17 @@ func Main(ctx context.Context, args []string, o Options) int {
 		fmt.Fprintln(o.Stderr, "usage: step --dir DIR (started by the agent, not by a person)")
 		return attempt.ExitUsage
 	}
+	own, err := ownImage(o.Environ)
+	if err != nil {
+		fmt.Fprintln(o.Stderr, err)
+		return attempt.ExitUsage
+	}
 	debug.SetGCPercent(400) // a step is short and holds little memory: collecting garbage costs more than it frees
 	debug.SetMemoryLimit(64 << 20)
 
 	var token, input string
 	var env []string
-	for _, v := range o.Environ {
+	for _, v := range own.environ {
 		if t, ok := strings.CutPrefix(v, attempt.TokenVariable+"="); ok {
 			token = t
 		} else if t, ok := strings.CutPrefix(v, executor.InputVariable+"="); ok {
@@ -114,9 +118,9 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return attempt.ExitUsage
 	}
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, stopSignals(own.image)...)
 	defer signal.Stop(signals)
-	return Run(ctx, dir, in, token, Env{Version: o.Version, Plugins: Plugins(dir, in, env), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
+	return Run(ctx, dir, in, token, Env{Version: o.Version, Image: own.image, Plugins: Plugins(dir, in, env, own.variables), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
 		TakeRole: awsrole.Take, ProveRole: awsrole.Prove, ReadSecret: secretsource.Read, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
@@ -152,7 +156,7 @@ type Work interface {
 }
 
 // Env is what a step gets from its process and machine. Every field but Version, TakeRole, ProveRole, ReadSecret,
-// Secrets and Confine is required.
+// Image, Secrets and Confine is required.
 type Env struct {
 	Version   string
 	Plugins   Work
@@ -175,6 +179,7 @@ type Env struct {
 	// ReadSecret returns the value of a customer's secret. region is for a reference without a region; "": the process's
 	// region. ReadSecret is required only if the customer gives secrets.
 	ReadSecret func(ctx context.Context, region string, from runnerspec.Reference) (string, error)
+	Image      string   // the image in which the step runs, by digest; "": that of the runner
 	Secrets    []string // values that no log may show, besides those of the job spec
 	// Confine becomes the plugin's Env.Confine.
 	Confine func(own confine.Own, f func() error) error
@@ -194,8 +199,8 @@ func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s
 	return a.run(ctx, token)
 }
 
-// Plugins returns the runner's plugins, configured for the step in dir.
-func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
+// Plugins returns the runner's plugins, configured for the step in dir. image has the variables of the step's own image.
+func Plugins(dir attempt.Dir, in attempt.Input, env, image []string) plugin.Registry {
 	mirror, _ := providers.ParseMirror(in.Mirror) // the agent refuses to start with a wrong one
 	tf := terraform.New(terraform.Config{
 		Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Install: dir.Path(providers.Private),
@@ -205,7 +210,7 @@ func Plugins(dir attempt.Dir, in attempt.Input, env []string) plugin.Registry {
 		check.Name:     check.Plugin{},
 		terraform.Name: tf,
 		build.Name:     build.New(build.Config{PassEnv: in.PassEnv, Environ: env}),
-		script.Name:    script.New(script.Config{PassEnv: in.PassEnv, Environ: env}),
+		script.Name:    script.New(script.Config{PassEnv: in.PassEnv, Environ: env, Image: image}),
 	}
 	for _, t := range component.Types() {
 		if t.Protocol {

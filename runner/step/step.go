@@ -91,7 +91,7 @@ func (a *execution) run(ctx context.Context, token string) int {
 
 	spec, err := events.Verify(ctx, started.Envelope, a.keys(), events.Expect{
 		Runner: a.in.Runner, Install: a.in.Install, InstallID: fairlead.InstallID(a.in.InstallID), Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,
-		Operations: a.Plugins.Operations(a.in.Plugin),
+		Operations: a.Plugins.Operations(a.in.Plugin), Image: a.Image,
 	}, a.Now())
 	if err == nil && spec.Plugin != a.in.Plugin {
 		err = &events.Refusal{Reason: fairlead.ReasonSpecOperation,

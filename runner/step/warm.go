@@ -158,7 +158,7 @@ func (m *markerOfWarm) await(ctx context.Context, a *execution) {
 }
 
 // take makes the claimed job the job of this step. It refuses a job that the step was not started for: the step has the
-// role of another operation, or belongs to another install.
+// role of another operation, belongs to another install, or runs in another image.
 func (a *execution) take(c wire.Claim) error {
 	if err := attempt.CheckID(c.Job); err != nil || c.Epoch < 1 || c.LaunchToken == "" {
 		return fmt.Errorf("the control plane answers with no valid claim: job %q, epoch %d", c.Job, c.Epoch)
@@ -166,6 +166,9 @@ func (a *execution) take(c wire.Claim) error {
 	t, _ := component.Of(c.Plugin)
 	if role, ok := t.RoleOf(job.Operation(c.Operation), c.Role); !ok || role != a.in.Warm.Role {
 		return fmt.Errorf("the control plane assigns the %s of a %s to a step with the role %s", c.Operation, c.Plugin, a.in.Warm.Role)
+	}
+	if c.Image != "" {
+		return fmt.Errorf("the control plane assigns a job in the image %s to a step in the runner's image", c.Image)
 	}
 	if a.in.InstallID != "" && a.in.InstallID != c.InstallID {
 		return fmt.Errorf("the control plane assigns a job of install %s to a step of install %s", c.InstallID, a.in.InstallID)

@@ -51,7 +51,7 @@ func (p *Plane) Queue(spec events.JobSpec) string {
 		op = job.OpCheck
 	}
 	j := store.Job{Job: job.New(id, op, time.Now()), InstallName: spec.InstallName, RunnerName: Runner}
-	j.Org, j.Runner, j.Install, j.Component, j.Plugin = org, RunnerID, spec.Install, spec.Component, spec.Plugin
+	j.Org, j.Runner, j.Install, j.Component, j.Plugin, j.Image = org, RunnerID, spec.Install, spec.Component, spec.Plugin, spec.Image
 	j.Terms = job.Terms{LeaseTTL: p.opt.LeaseTTL, Grace: spec.Grace.Duration(), Timeout: spec.Timeout.Duration()}
 	if spec.Plan != nil {
 		j.PlanJob, j.PlanDigest = spec.Plan.Job, spec.Plan.Digest
@@ -136,7 +136,7 @@ func (p *Plane) PublishOf(config string, digests map[string]string) control.Vers
 		p.t.Fatal(err)
 	}
 	artifacts := map[string]string{}
-	for _, c := range spec.Components {
+	for _, c := range spec.Parts() {
 		artifacts[c.Name] = cmp.Or(digests[c.Name], "sha256:"+strings.Repeat("0", 64))
 	}
 	v, err := p.Control.PublishVersion(p.context(), org, spec.Name, canonical, artifacts)

@@ -67,6 +67,8 @@ type Options struct {
 
 	LogBudget joblog.Budget // of the runner; the zero value: no limit
 
+	Settings []string // of the runner's file, such as runner_configuration.type=docker; none: a runner of kind local
+
 	Stack bool // the runner is in a stack of the install ins_1, whose external id is ExternalID
 
 	// STS is the transport to AWS STS. With it the runner's identity is the role Role, and agents reach the control
@@ -132,6 +134,9 @@ func New(t testing.TB, o Options) *Plane {
 		return random(prefix)
 	}
 	made := control.NewRunner{Name: Runner, Storage: "local"}
+	if len(o.Settings) > 0 {
+		made = control.NewRunner{Name: Runner, File: control.RunnerFile{Set: o.Settings}}
+	}
 	var aws *awsiam.Verifier
 	if o.STS != nil {
 		aws, made.AWSRole = awsiam.NewVerifier(o.STS, time.Now, awsiam.Options{}), "arn:aws:iam::"+Account+":role/"+Role
@@ -193,6 +198,11 @@ func (p *Plane) handler(o api.Options) http.Handler {
 
 // PublicKey returns the key with which the control plane signs job specs.
 func (p *Plane) PublicKey() ed25519.PublicKey { return p.signer.Public() }
+
+// Sign signs a job spec as the control plane does.
+func (p *Plane) Sign(ctx context.Context, spec events.JobSpec) ([]byte, error) {
+	return p.signer.Sign(ctx, spec)
+}
 
 // URL returns the control plane's URL.
 func (p *Plane) URL() string { return p.http.URL }

@@ -18,6 +18,13 @@ import (
 // the image when the test ends.
 func Image(t testing.TB, host, name string, files map[string]string, entrypoint string) string {
 	t.Helper()
+	return ImageWith(t, host, name, files, `ENTRYPOINT ["`+entrypoint+`"]`)
+}
+
+// ImageWith is Image for an image with further settings: each is a line of a Dockerfile,
+// such as ENV A=b.
+func ImageWith(t testing.TB, host, name string, files map[string]string, settings ...string) string {
+	t.Helper()
 	c, err := client.New(client.WithHost(host))
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +39,7 @@ func Image(t testing.TB, host, name string, files map[string]string, entrypoint 
 		return r
 	}, t.Name()))
 	r, err := c.ImageImport(t.Context(), client.ImageImportSource{Source: layer, SourceName: "-"}, ref,
-		client.ImageImportOptions{Changes: []string{`ENTRYPOINT ["` + entrypoint + `"]`}})
+		client.ImageImportOptions{Changes: settings})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +54,45 @@ func Image(t testing.TB, host, name string, files map[string]string, entrypoint 
 		}
 	})
 	return ref
+}
+
+// Pushed pushes an image of the engine to a repository of a registry, HOST/NAME, and returns
+// its reference by digest. The engine has no copy under that reference, until it pulls one.
+func Pushed(t testing.TB, host, ref, repository string) string {
+	t.Helper()
+	c, err := client.New(client.WithHost(host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	tag := repository + ":1"
+	if _, err := c.ImageTag(t.Context(), client.ImageTagOptions{Source: ref, Target: tag}); err != nil {
+		t.Fatal(err)
+	}
+	push, err := c.ImagePush(t.Context(), tag, client.ImagePushOptions{RegistryAuth: "e30="})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := push.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := c.ImageInspect(t.Context(), tag)
+	if err != nil || len(pushed.RepoDigests) == 0 {
+		t.Fatalf("%v: %+v", err, pushed.RepoDigests)
+	}
+	digest := pushed.RepoDigests[0]
+	for _, d := range pushed.RepoDigests {
+		if strings.HasPrefix(d, repository+"@") {
+			digest = d
+		}
+	}
+	if _, err := c.ImageRemove(t.Context(), tag, client.ImageRemoveOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.ImageRemove(context.Background(), digest, client.ImageRemoveOptions{Force: true}) // missing if the test did not pull it
+	})
+	return digest
 }
 
 // pack writes the files of an image, and /tmp, as a tar archive.

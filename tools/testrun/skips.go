@@ -75,7 +75,7 @@ func allowedSkips(short bool) []allowedSkip {
 			"pkg/joblog/dynamo":                       {"TestArchivedIndexConforms", "TestIndexConforms"},
 			"pkg/queue/sqs":                           {"TestSQSConforms"},
 			"pkg/store/dynamo":                        {"TestDynamoConforms"},
-			"runner":                                  {"TestForeignMessagesEndAmongTheDeadLetters", "TestToolFindsOnlyItsOwnCredentials"},
+			"runner":                                  {"TestForeignMessagesEndAmongTheDeadLetters", "TestScriptRunsInTheCopyOfAnImage", "TestToolFindsOnlyItsOwnCredentials"},
 			"runner/agent":                            {"TestTenThousandAgentsStartAtOnce"},
 			"runner/agent/direct":                     {"TestPodsOfACloudsClusterEndTheSame", "TestPodsOfBothEndTheSame", "TestReplacedServiceTouchesNoStep", "TestTasksOfBothEndTheSame"},
 			"runner/kubernetes/manifest":              {"TestKillAfterOwnNamespaceLeavesNoOrphan"},

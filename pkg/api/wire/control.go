@@ -213,6 +213,7 @@ type RenderedComponent struct {
 	Off         bool                     `json:"off,omitempty" doc:"Whether an input switches the component off; a deployment does not have it then"`
 	DependsOn   []string                 `json:"depends_on" nullable:"false"`
 	Secrets     []string                 `json:"secrets,omitempty" doc:"Names of the secrets that the customer gives"`
+	Image       *RenderedValue           `json:"image,omitempty" doc:"Image in which the jobs run; absent: they run as the runner's other jobs do"`
 	Options     map[string]RenderedValue `json:"options" doc:"Options of the component's type, by name"`
 	Vars        map[string]RenderedValue `json:"vars" doc:"Variables, by name"`
 	Environment []string                 `json:"environment" nullable:"false" doc:"Names of the environment variables of the tool, without those that the runner sets itself"`

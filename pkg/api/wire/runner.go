@@ -262,6 +262,7 @@ type Claim struct {
 	StartBefore   time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
 	GraceSeconds  int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`
 	Size          *JobSize  `json:"size,omitempty" doc:"CPU and memory that the component asks for; absent: the size that the runner is configured for"`
+	Image         string    `json:"image,omitempty" doc:"The image in which the step runs, by digest; absent: that of the runner"`
 }
 
 // JobSize is the CPU and memory of the place in which a job runs.

@@ -72,6 +72,7 @@ type Executor struct {
 	host   string // the data folder's path as the engine sees it
 	engine *client.Client
 	binds  []mount.Mount
+	runner runnerProgram
 	idle   func() // closes the idle connections that the engine's client does not close
 }
 
@@ -128,7 +129,7 @@ func dial(o Options) (c *client.Client, idle func(), err error) {
 
 // Place is a container that sees the step's folder at its path on the machine.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.data, Shared: true, KillFor: killFor}
+	return executor.Place{Data: e.data, Shared: true, OwnImages: true, KillFor: killFor}
 }
 
 // name returns the name of an attempt's container. Attempt IDs are unique and valid in names.
@@ -139,14 +140,18 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	if err := e.prepare(s); err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
-	if err := e.havePulled(ctx); err != nil {
+	if err := e.havePulled(ctx, e.o.Job.Image, false); err != nil {
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	own, err := e.ownImage(ctx, s)
+	if err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
 	rootless, err := executor.Retry(ctx, passing, e.rootless)
 	if err != nil {
 		return nil, fmt.Errorf("start step %s: query the Docker Engine at %s: %w", s.ID, e.engine.DaemonHost(), err)
 	}
-	if err := executor.Try(ctx, passing, func(ctx context.Context) error { return e.create(ctx, s, rootless) }); err != nil {
+	if err := executor.Try(ctx, passing, func(ctx context.Context) error { return e.create(ctx, s, own, rootless) }); err != nil {
 		return nil, e.giveUp(ctx, s.ID, fmt.Errorf("create a container for step %s: %w", s.ID, err))
 	}
 	h := &handle{e: e, id: s.ID}
@@ -205,7 +210,7 @@ func (e *Executor) rootless(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.HasPrefix(o, "name=rootless") }), nil
 }
 
-func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) error {
+func (e *Executor) create(ctx context.Context, s executor.Step, own []mount.Mount, rootless bool) error {
 	user := strconv.Itoa(os.Getuid()) + ":" + strconv.Itoa(os.Getgid())
 	if rootless {
 		user = "0:0"
@@ -213,7 +218,7 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 	labels := map[string]string{}
 	maps.Copy(labels, e.o.Job.Labels)
 	labels[LabelRunner], labels[LabelAttempt] = e.o.Runner, s.ID
-	mounts := slices.Clone(e.binds)
+	mounts := slices.Concat(e.binds, own)
 	bind := func(rel, at string, write bool) {
 		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: filepath.Join(e.host, rel), Target: filepath.Join(e.data, at), ReadOnly: !write})
 	}
@@ -221,19 +226,24 @@ func (e *Executor) create(ctx context.Context, s executor.Step, rootless bool) e
 	if s.Site != "" { // the tool runs here; the path is the same for all jobs of the component
 		bind(work, filepath.Join(workspace.Sites, s.Site), true)
 	}
-	own := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: work, Write: true}}
-	for _, f := range slices.Concat(own, s.Folders) {
+	writable := []executor.Folder{{Path: filepath.Join(filepath.Base(e.o.Steps), s.ID), Write: true}, {Path: work, Write: true}}
+	for _, f := range slices.Concat(writable, s.Folders) {
 		bind(f.Path, f.Path, f.Write)
 	}
 	stop := int(time.Duration(e.o.Job.StopGrace) / time.Second)
+	// A tool needs a home folder that it can write to. The home of the image's user is not writable here.
+	environ := slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets)
+	config := &container.Config{
+		Image: e.o.Job.Image, Cmd: s.Args, User: user, Labels: labels, StopTimeout: &stop, StopSignal: "SIGTERM",
+		Env: append(environ, executor.EnvironIn(s.Image, environ, nil)...), WorkingDir: filepath.Join(e.o.Steps, s.ID),
+	}
+	if s.Image != "" {
+		config.Image, config.Entrypoint = s.Image, []string{executor.ImageProgram}
+		config.Healthcheck = &container.HealthConfig{Test: []string{"NONE"}} // a check of the image would be a process that the step does not know
+	}
 	_, err := e.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: name(s.ID),
-		Config: &container.Config{
-			Image: e.o.Job.Image, Cmd: s.Args, User: user, Labels: labels, StopTimeout: &stop,
-			// A tool needs a home folder that it can write to. The home of the image's user is not writable here.
-			Env:        slices.Concat([]string{"HOME=/tmp"}, s.Env, s.Secrets),
-			WorkingDir: filepath.Join(e.o.Steps, s.ID),
-		},
+		Name:   name(s.ID),
+		Config: config,
 		HostConfig: &container.HostConfig{
 			Mounts: mounts, NetworkMode: container.NetworkMode(e.o.Job.Network), ExtraHosts: e.o.Job.ExtraHosts,
 			ReadonlyRootfs: true, Tmpfs: map[string]string{"/tmp": "rw,nosuid,nodev,exec,mode=1777"},

@@ -1,7 +1,6 @@
 package docker_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,11 +9,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/moby/moby/client"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -67,7 +72,7 @@ func TestExecutor(t *testing.T) {
 	executortest.Run(t, executortest.Subject{
 		New: func(t *testing.T, root string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
 			o := options(root)
-			o.Via = via
+			o.Via, o.Job.ImagePullPolicy = via, docker.PullIfNotPresent // the image of the runner exists, an image of a step's own is pulled
 			return open(t, o)
 		},
 		Remote: true, KeepsExit: true, Memory: 64, Confined: true,
@@ -76,7 +81,22 @@ func TestExecutor(t *testing.T) {
 			o.Job.Image, o.Job.ImagePullPolicy = "127.0.0.1:1/missing/image:1", docker.PullIfNotPresent
 			return open(t, o)
 		},
+		OwnImage: func(t *testing.T) (string, string) {
+			return pushed(t, host, dockerd.ImageWith(t, host, "own", map[string]string{"/vendor/file": "docker_test.go"}, hostile...)), "/vendor/file"
+		},
 	})
+}
+
+// hostile are settings of an image that no step may follow. /vendor/file is no program.
+var hostile = []string{`ENTRYPOINT ["/vendor/file"]`, `CMD ["exit", "77"]`, "USER 4321", "WORKDIR /vendor",
+	"ENV " + executortest.ImageSetting + "=x", "ENV ONLY=other", `HEALTHCHECK --interval=1s CMD ["/vendor/file"]`}
+
+// pushed pushes an image to a registry, from which the engine pulls it again, and returns its reference by digest.
+func pushed(t *testing.T, host, ref string) string {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return dockerd.Pushed(t, host, ref, strings.TrimPrefix(server.URL, "http://")+"/tools")
 }
 
 // run runs one step to its end and returns the content of the file that it wrote.
@@ -174,31 +194,7 @@ func TestImageIsPulledByDigest(t *testing.T) {
 	local := image(t, host)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
-	c, err := client.New(client.WithHost(host))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	repo := strings.TrimPrefix(server.URL, "http://") + "/runner"
-	if _, err := c.ImageTag(t.Context(), client.ImageTagOptions{Source: local, Target: repo + ":1"}); err != nil {
-		t.Fatal(err)
-	}
-	push, err := c.ImagePush(t.Context(), repo+":1", client.ImagePushOptions{RegistryAuth: "e30="})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := push.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pushed, err := c.ImageInspect(t.Context(), repo+":1")
-	if err != nil || len(pushed.RepoDigests) == 0 {
-		t.Fatalf("%v: %+v", err, pushed.RepoDigests)
-	}
-	digest := pushed.RepoDigests[0]
-	if _, err := c.ImageRemove(t.Context(), repo+":1", client.ImageRemoveOptions{Force: true}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.ImageRemove(context.Background(), digest, client.ImageRemoveOptions{Force: true}) })
+	digest := dockerd.Pushed(t, host, local, strings.TrimPrefix(server.URL, "http://")+"/runner")
 
 	o := options(host, digest, filepath.Join(t.TempDir(), "steps"))
 	o.Job.ImagePullPolicy = docker.PullIfNotPresent
@@ -212,9 +208,84 @@ func TestImageIsPulledByDigest(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(o.Steps, "job_y-1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Start(t.Context(), executor.Step{ID: "job_y-1"})
+	_, err := e.Start(t.Context(), executor.Step{ID: "job_y-1"})
 	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImagePull || !strings.Contains(err.Error(), o.Job.Image) {
 		t.Errorf("a wrong digest: err = %v", err)
+	}
+}
+
+// The password is for the registry of the runner's image. The vendor chooses the registry of a script's image, and must not get it.
+func TestPasswordGoesToTheRunnersRegistryOnly(t *testing.T) {
+	host := engine.Host(t)
+	var asked, given atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" {
+			given.Add(1)
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(server.Close)
+	here := strings.TrimPrefix(server.URL, "http://")
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("hush"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func(t *testing.T, runner, own string) error {
+		o := options(host, runner, filepath.Join(t.TempDir(), "steps"))
+		o.Job.ImagePullPolicy, o.Job.Registry = docker.PullIfNotPresent, &runnerspec.Registry{Username: "ci", PasswordFile: password}
+		if err := os.MkdirAll(filepath.Join(o.Steps, "job_z-1"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_z-1", Image: own})
+		return err
+	}
+	digest := "@sha256:" + strings.Repeat("0", 64)
+	err := start(t, image(t, host), here+"/tools"+digest)
+	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImageUnavailable {
+		t.Errorf("the start: %v", err)
+	}
+	if asked.Load() == 0 || given.Load() > 0 {
+		t.Errorf("the registry of the script's image was asked %d times, and got the password %d times", asked.Load(), given.Load())
+	}
+	if err := start(t, here+"/runner"+digest, ""); err == nil || given.Load() == 0 { // shows that the test sees a password
+		t.Errorf("the registry of the runner's image got no password: %v", err)
+	}
+}
+
+// A build for another processor is found before the step starts: its step would run, and only its tool would fail.
+func TestImageForAnotherProcessorIsRefused(t *testing.T) {
+	host := engine.Host(t)
+	other := "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.NewDigest(strings.TrimPrefix(server.URL, "http://") + "/tools@" + digest.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	o := options(host, image(t, host), filepath.Join(t.TempDir(), "steps"))
+	o.Job.ImagePullPolicy = docker.PullIfNotPresent
+	if err := os.MkdirAll(filepath.Join(o.Steps, "job_z-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = open(t, o).Start(t.Context(), executor.Step{ID: "job_z-1", Image: ref.String()})
+	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImageUnavailable || !strings.Contains(err.Error(), "linux/"+other) {
+		t.Errorf("the start: %v", err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
 
-	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -26,35 +25,38 @@ const (
 
 var errStalled = errors.New("the registry sends nothing")
 
-// havePulled ensures that the engine has the image.
-func (e *Executor) havePulled(ctx context.Context) error {
-	if e.o.Job.ImagePullPolicy != PullAlways {
+// havePulled ensures that the engine has an image: that of the runner, or one of a step's own.
+func (e *Executor) havePulled(ctx context.Context, image string, own bool) error {
+	refuse := func(format string, args ...any) error {
+		return &executor.LaunchError{Cause: executor.ImageCause(own), Err: fmt.Errorf(format, args...)}
+	}
+	if e.o.Job.ImagePullPolicy != PullAlways || own { // an image by digest never changes
 		present, err := executor.Retry(ctx, passing, func(ctx context.Context) (bool, error) {
-			_, err := e.engine.ImageInspect(ctx, e.o.Job.Image)
+			_, err := e.engine.ImageInspect(ctx, image)
 			if errdefs.IsNotFound(err) {
 				return false, nil
 			}
 			return err == nil, err
 		})
 		if err != nil {
-			return fmt.Errorf("ask the Docker Engine at %s for the image %s: %w", e.engine.DaemonHost(), e.o.Job.Image, err)
+			return fmt.Errorf("ask the Docker Engine at %s for the image %s: %w", e.engine.DaemonHost(), image, err)
 		}
 		if present {
 			return nil
 		}
 		if e.o.Job.ImagePullPolicy == PullNever {
-			return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("the image %s is not on the machine, and job.image_pull_policy is %s", e.o.Job.Image, PullNever)}
+			return refuse("the image %s is not on the machine, and job.image_pull_policy is %s", image, PullNever)
 		}
 	}
-	if err := e.pull(ctx); err != nil {
-		return &executor.LaunchError{Cause: fairlead.CauseImagePull, Err: fmt.Errorf("pull the image %s: %w", e.o.Job.Image, err)}
+	if err := e.pull(ctx, image); err != nil {
+		return refuse("pull the image %s: %w", image, err)
 	}
 	return nil
 }
 
-// pull pulls the image. It has no time limit while the registry sends data.
-func (e *Executor) pull(ctx context.Context) error {
-	auth, err := e.auth()
+// pull pulls an image. It has no time limit while the registry sends data.
+func (e *Executor) pull(ctx context.Context, image string) error {
+	auth, err := e.auth(image)
 	if err != nil {
 		return err
 	}
@@ -63,7 +65,7 @@ func (e *Executor) pull(ctx context.Context) error {
 	watchdog := time.AfterFunc(executor.LaunchTime, func() { cancel(errStalled) })
 	defer watchdog.Stop()
 	stream, err := executor.Retry(ctx, passing, func(context.Context) (client.ImagePullResponse, error) {
-		return e.engine.ImagePull(ctx, e.o.Job.Image, client.ImagePullOptions{RegistryAuth: auth}) // the stream outlives this call
+		return e.engine.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: auth}) // the stream outlives this call
 	})
 	if err == nil {
 		defer stream.Close()
@@ -85,10 +87,11 @@ func (e *Executor) pull(ctx context.Context) error {
 	return err
 }
 
-// auth returns the header for the registry. It reads the password each time, because the password may be renewed.
-func (e *Executor) auth() (string, error) {
+// auth returns the header for the registry of an image. It reads the password each time, because the password may be renewed.
+// The password is for the registry of the runner's image, and no other registry gets it.
+func (e *Executor) auth(image string) (string, error) {
 	of := e.o.Job.Registry
-	if of == nil {
+	if of == nil || hostOf(image) != hostOf(e.o.Job.Image) {
 		return "", nil
 	}
 	b, err := os.ReadFile(of.PasswordFile)
@@ -96,4 +99,13 @@ func (e *Executor) auth() (string, error) {
 		return "", fmt.Errorf("runner_configuration.job.registry.password_file: %w", err)
 	}
 	return authconfig.Encode(registry.AuthConfig{Username: of.Username, Password: strings.TrimSpace(string(b))})
+}
+
+// hostOf returns the registry of an image as the engine finds it.
+func hostOf(image string) string {
+	host, _, found := strings.Cut(image, "/")
+	if !found || !strings.ContainsAny(host, ".:") && host != "localhost" {
+		return "docker.io"
+	}
+	return host
 }

@@ -41,6 +41,11 @@ type Subject struct {
 	// no images.
 	NoImage func(t *testing.T, root string) executor.Executor
 
+	// OwnImage returns an image by digest, in which a step of New can run, and the path of a file in
+	// it; "" if the server only simulates images. The image sets ImageSetting, and ONLY to another value than the step has. nil: the driver
+	// starts no step in an image of its own.
+	OwnImage func(t *testing.T) (image, file string)
+
 	// Memory is the memory limit of a step of New, in MiB; 0: unlimited.
 	Memory int
 
@@ -52,6 +57,9 @@ type Subject struct {
 	// step but not run commands in it. nil: there is no such description.
 	Described func(t *testing.T, e executor.Executor, id string) string
 }
+
+// ImageSetting is an environment variable that the image of OwnImage sets.
+const ImageSetting = "VENDORS_SETTING"
 
 // limit bounds each operation of a test. Only a failing test reaches it.
 const limit = 60 * time.Second
@@ -344,6 +352,7 @@ func Run(t *testing.T, s Subject) {
 		t.Run(test.name, func(t *testing.T) { test.run(s.bench(t)) })
 	}
 	s.limits(t)
+	s.images(t)
 	s.launches(t)
 }
 
@@ -386,6 +395,119 @@ func (s Subject) limits(t *testing.T) {
 	}
 }
 
+// images tests steps in an image of their own.
+func (s Subject) images(t *testing.T) {
+	if s.OwnImage == nil {
+		t.Run("the place has no images of a step's own", func(t *testing.T) {
+			if s.bench(t).e.Place().OwnImages {
+				t.Error("the place claims that it starts steps in an image of their own, and no image is tested")
+			}
+		})
+		return
+	}
+	image, file := s.OwnImage(t)
+	in := func(b *bench, behaviour ...string) executor.Handle {
+		step := b.step(behaviour...)
+		step.Image = image
+		return b.begin(step)
+	}
+	t.Run("a step in its own image sees the files of the image", func(t *testing.T) {
+		if file == "" {
+			return
+		}
+		for of, want := range map[string]string{image: "true", "": "false"} {
+			b := s.bench(t)
+			step := b.step("see", file)
+			step.Image = of
+			if x := wait(t, b.begin(step)); x.Code == nil || *x.Code != 0 {
+				t.Fatalf("ended as %s", show(x))
+			}
+			if got := b.read("see"); got != want {
+				t.Errorf("in the image %q, the file %s is visible: %s", of, file, got)
+			}
+		}
+	})
+	t.Run("a step knows its own image, and which variables are of the image", func(t *testing.T) {
+		b := s.bench(t)
+		if !b.e.Place().OwnImages {
+			t.Error("the place denies that it starts steps in an image of their own")
+		}
+		wait(t, in(b, "environ"))
+		got := map[string]string{}
+		for line := range strings.Lines(b.read("environ")) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+			got[name] = value
+		}
+		if got[executor.ImageVariable] != image || got["ONLY"] != "this" || got["TOKEN"] != "hush-"+b.id || got[ImageSetting] == "" {
+			t.Errorf("the step has the variables %q", got)
+		}
+		names := strings.Split(got[executor.OwnVariable], ",")
+		for _, own := range []string{"ONLY", "TOKEN", "HOME", executor.ImageVariable} {
+			if !slices.Contains(names, own) {
+				t.Errorf("the variable %s does not count as the step's own: %q", own, names)
+			}
+		}
+		if slices.Contains(names, ImageSetting) {
+			t.Errorf("a variable of the image counts as the step's own: %q", names)
+		}
+	})
+	t.Run("a step in its own image receives an interrupt and leaves nothing", func(t *testing.T) {
+		b := s.bench(t)
+		h := in(b, "obey")
+		b.await("ready")
+		if err := h.Interrupt(); err != nil {
+			t.Fatal(err)
+		}
+		if x := wait(t, h); x.Code == nil || *x.Code != 7 {
+			t.Errorf("ended as %s", show(x))
+		}
+		if err := b.e.Remove(bounded(t), b.id); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if s.Confined {
+		t.Run("a step in its own image is confined", func(t *testing.T) {
+			b := s.bench(t)
+			wait(t, in(b, "confined"))
+			got := b.read("confined")
+			for _, want := range []string{"CapEff: 0000000000000000", "NoNewPrivs: 1", "write /: false", "write " + executor.ImageFolder + ": false", "write " + b.dir + ": true"} {
+				if !strings.Contains(got, want+"\n") {
+					t.Errorf("%q is missing:\n%s", want, got)
+				}
+			}
+		})
+	}
+	t.Run("a missing image of a step's own is reported in time, with its cause", func(t *testing.T) {
+		b := s.bench(t)
+		step := b.step("exit", "0")
+		step.Image = "127.0.0.1:1/missing/tools@sha256:" + strings.Repeat("0", 64)
+		cause, message := s.neverStarts(t, b, step)
+		if cause != fairlead.CauseImageUnavailable || !strings.Contains(message, step.Image) {
+			t.Errorf("cause %q, message %q", cause, message)
+		}
+	})
+}
+
+// neverStarts returns the cause and the message of a step that does not start.
+func (s Subject) neverStarts(t *testing.T, b *bench, step executor.Step) (cause fairlead.Cause, message string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), executor.LaunchTime+tolerance)
+	defer cancel()
+	h, err := b.e.Start(ctx, step)
+	if err != nil {
+		if l, ok := errors.AsType[*executor.LaunchError](err); ok {
+			return l.Cause, l.Error()
+		}
+		return "", err.Error()
+	}
+	b.cleanup(h)
+	x, err := h.Wait(ctx)
+	if err != nil {
+		return "", err.Error()
+	}
+	return x.Cause, x.Message
+}
+
 // launches tests failing launches.
 func (s Subject) launches(t *testing.T) {
 	if s.NoImage != nil {
@@ -393,24 +515,9 @@ func (s Subject) launches(t *testing.T) {
 			t.Parallel()
 			b := s.bench(t)
 			b.e = s.NoImage(t, b.root)
-			ctx, cancel := context.WithTimeout(t.Context(), executor.LaunchTime+tolerance)
-			defer cancel()
-			var cause fairlead.Cause
-			message := ""
-			h, err := b.e.Start(ctx, b.step("exit", "0"))
-			if err != nil {
-				if l, ok := errors.AsType[*executor.LaunchError](err); ok {
-					cause, message = l.Cause, l.Error()
-				}
-			} else {
-				b.cleanup(h)
-				var x executor.Exit
-				if x, err = h.Wait(ctx); err == nil {
-					cause, message = x.Cause, x.Message
-				}
-			}
+			cause, message := s.neverStarts(t, b, b.step("exit", "0"))
 			if cause != fairlead.CauseImagePull || message == "" {
-				t.Errorf("cause %q, message %q (%v)", cause, message, err)
+				t.Errorf("cause %q, message %q", cause, message)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,8 +55,11 @@ type Kubelet struct {
 
 // Options of Start.
 type Options struct {
-	Image   string // the only image that can be pulled
+	Image   string // an image that can be pulled
 	Program string // the program of this image
+	// Others are further images that can be pulled, with the variables that each gives to its
+	// containers. They have no program, so a container needs a command.
+	Others map[string][]string
 	// Environ has variables that each container gets in addition to those of its pod, as an image
 	// gives them.
 	Environ []string
@@ -193,9 +197,41 @@ func (k *Kubelet) report(p *corev1.Pod, phase corev1.PodPhase, state corev1.Cont
 	}
 }
 
+// has reports whether the image can be pulled.
+func (k *Kubelet) has(image string) bool {
+	_, other := k.o.Others[image]
+	return other || image == k.o.Image
+}
+
+// initialize runs the init containers, one after the other. ready is false if the pod does not start.
+func (k *Kubelet) initialize(p *corev1.Pod, moved *strings.Replacer) (ready bool, err error) {
+	for _, spec := range p.Spec.InitContainers {
+		state := corev1.ContainerState{}
+		if !k.has(spec.Image) {
+			state.Waiting = &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such host"}
+			return false, k.reportInit(p, spec, corev1.PodPending, state)
+		}
+		cmd := exec.CommandContext(k.ctx, k.o.Program)
+		for _, arg := range spec.Args {
+			cmd.Args = append(cmd.Args, moved.Replace(arg))
+		}
+		cmd.Env = []string{}
+		if output, err := cmd.CombinedOutput(); err != nil {
+			state.Terminated = &corev1.ContainerStateTerminated{ExitCode: int32(cmd.ProcessState.ExitCode()), Reason: "Error", Message: string(output)}
+			return false, k.reportInit(p, spec, corev1.PodFailed, state)
+		}
+	}
+	return true, nil
+}
+
+func (k *Kubelet) reportInit(p *corev1.Pod, spec corev1.Container, phase corev1.PodPhase, state corev1.ContainerState) error {
+	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: spec.Name, Image: spec.Image, State: state}}
+	return k.report(p, phase, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
+}
+
 func (k *Kubelet) start(p *corev1.Pod) error {
 	spec := p.Spec.Containers[0]
-	if spec.Image != k.o.Image {
+	if !k.has(spec.Image) {
 		if len(p.Status.ContainerStatuses) == 0 {
 			return k.waiting(p, "ErrImagePull", "no such host")
 		}
@@ -207,11 +243,18 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	if err != nil {
 		return k.waiting(p, "CreateContainerConfigError", err.Error())
 	}
-	r.cmd = exec.Command(k.o.Program)
+	if ready, err := k.initialize(p, moved); err != nil || !ready {
+		return err
+	}
+	command := k.o.Program
+	if len(spec.Command) > 0 {
+		command = moved.Replace(spec.Command[0])
+	}
+	r.cmd = exec.Command(command)
 	for _, arg := range spec.Args {
 		r.cmd.Args = append(r.cmd.Args, moved.Replace(arg))
 	}
-	r.cmd.Env = append([]string{mark}, k.o.Environ...)
+	r.cmd.Env = slices.Concat([]string{mark}, k.o.Environ, k.o.Others[spec.Image])
 	for _, v := range spec.Env {
 		value := strings.ReplaceAll(v.Value, "$$(", "$(")
 		if v.ValueFrom != nil {

@@ -97,7 +97,7 @@ func (h *handle) change(ctx context.Context, version string) error {
 // never reports whether x is the Exit of a step that did not start. For such a
 // step, the cluster continues to try to start the pod.
 func never(x executor.Exit) bool {
-	return x.Cause == fairlead.CauseLaunchFailed || x.Cause == fairlead.CauseImagePull
+	return x.Cause == fairlead.CauseLaunchFailed || x.Cause == fairlead.CauseImagePull || x.Cause == fairlead.CauseImageUnavailable
 }
 
 // see reads the pod, or the Job if no pod exists. It stores the Exit if the step
@@ -208,11 +208,17 @@ func exitOf(p *corev1.Pod) (x executor.Exit, over bool) {
 			}
 			return x, true
 		}
+		if t := s.State.Terminated; t != nil && s.Name == CopyContainer && t.ExitCode != 0 {
+			return executor.Never(fairlead.CauseLaunchFailed, "the container %s could not copy the runner's program out of the image %s, which must not be older than the agent: exit code %d: %s", s.Name, s.Image, t.ExitCode, strings.TrimSpace(t.Message)), true
+		}
 		w := s.State.Waiting
 		if w == nil {
 			continue
 		}
 		if cause := fault(w.Reason); cause != "" {
+			if cause == fairlead.CauseImagePull {
+				cause = executor.ImageCause(s.Name == Container && ownImage(p))
+			}
 			return executor.Never(cause, "the container %s cannot be started from the image %s: %s: %s", s.Name, s.Image, w.Reason, w.Message), true
 		}
 	}
@@ -224,6 +230,11 @@ func exitOf(p *corev1.Pod) (x executor.Exit, over bool) {
 		return executor.Exit{Cause: fairlead.CauseKilled, Message: "the cluster ended the pod: " + what}, true
 	}
 	return x, false
+}
+
+// ownImage reports whether the step of the pod runs in an image of its own.
+func ownImage(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == CopyContainer })
 }
 
 // started reports whether the container of the step has ever run.

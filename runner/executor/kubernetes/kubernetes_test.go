@@ -160,7 +160,12 @@ func open(t *testing.T, o kubernetes.Options) executor.Executor {
 func TestExecutor(t *testing.T) {
 	program := executortest.Program(t)
 	s := newSite(t)
-	kubelettest.Start(t, s.admin, s.namespace, kubelettest.Options{Image: image, Program: program})
+	cfg, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelettest.Start(t, s.admin, s.namespace, kubelettest.Options{Image: image, Program: program, Cluster: cfg,
+		Others: map[string][]string{ownImage: {executortest.ImageSetting + "=x"}}})
 	executortest.Run(t, executortest.Subject{
 		New: func(t *testing.T, _ string, via func(http.RoundTripper) http.RoundTripper) executor.Executor {
 			o := s.options()
@@ -173,6 +178,7 @@ func TestExecutor(t *testing.T) {
 			o.Job.Image = "registry.example/missing/image:1"
 			return open(t, o)
 		},
+		OwnImage: func(*testing.T) (string, string) { return ownImage, "" },
 		Described: func(t *testing.T, _ executor.Executor, id string) string {
 			o := metav1.ListOptions{LabelSelector: kubernetes.LabelAttempt + "=" + id}
 			jobs, err := s.admin.BatchV1().Jobs(s.namespace).List(t.Context(), o)

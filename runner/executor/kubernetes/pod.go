@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor"
 )
@@ -32,6 +34,9 @@ const (
 
 // Container is the name of a job's container. An overlay refers to it.
 const Container = "step"
+
+// CopyContainer is the name of the container that copies the runner's program, in the pod of a step in an image of its own.
+const CopyContainer = "runner"
 
 // user is the user and group of the runner's image. It is not root.
 const user = 65532
@@ -116,10 +121,48 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 			Volumes: []corev1.Volume{scratch("data"), scratch("tmp")},
 		},
 	}
-	if e.overlay == nil {
+	if e.overlay != nil {
+		var err error
+		if pod, err = overlaid(pod, e.overlay); err != nil {
+			return pod, err
+		}
+	}
+	if s.Image == "" {
 		return pod, nil
 	}
-	return overlaid(pod, e.overlay)
+	return pod, inImage(&pod, s.Image, e.o.Job.PassEnv)
+}
+
+// inImage makes the pod of a step one in an image of its own. A first container, of the runner's image, copies the runner's
+// program to a volume. The step's container mounts it and runs it, in place of the program of its image. The overlay is merged
+// before, so its image is that of the runner.
+func inImage(pod *corev1.PodTemplateSpec, image string, pass []string) error {
+	c := &pod.Spec.Containers[0]
+	if len(c.EnvFrom) > 0 {
+		return &executor.LaunchError{Cause: fairlead.CauseImageRefused, Err: errors.New(
+			"job.pod_template has envFrom, and nothing distinguishes its variables from those of the image, so the vendor's tool would get both. Write the variables under env")}
+	}
+	const volume = "runner-program"
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
+		Name: CopyContainer, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: []string{executor.CopyCommand, executor.ImageFolder},
+		Resources: c.Resources, SecurityContext: c.SecurityContext, TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts: []corev1.VolumeMount{{Name: volume, MountPath: executor.ImageFolder}},
+	})
+	if c.ImagePullPolicy == corev1.PullAlways {
+		c.ImagePullPolicy = corev1.PullIfNotPresent // an image by digest never changes
+	}
+	var environ []string
+	for _, v := range c.Env {
+		environ = append(environ, v.Name+"=")
+	}
+	for _, v := range executor.EnvironIn(image, environ, pass) {
+		name, value, _ := strings.Cut(v, "=")
+		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
+	}
+	c.Image, c.Command, c.WorkingDir = image, []string{executor.ImageProgram}, "/tmp"
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: executor.ImageFolder, ReadOnly: true})
+	return nil
 }
 
 // account returns the service account of a role. A role without one uses the account of all jobs.

@@ -148,7 +148,9 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := inventory(t, c, ns.Name)
-	kubelettest.Start(t, c, ns.Name, kubelettest.Options{Image: repository + "@" + digest, Program: program.Build(t, "runner", "-tags=clusters"), Cluster: cfg})
+	tools := "registry.example.com/tools@sha256:" + strings.Repeat("a", 64)
+	kubelettest.Start(t, c, ns.Name, kubelettest.Options{Image: repository + "@" + digest, Program: program.Build(t, "runner", "-tags=clusters"), Cluster: cfg,
+		Others: map[string][]string{tools: {"MINE=of-the-image", "HTTP_PROXY=http://127.0.0.1:1", "FAIRLEAD_LAUNCH_TOKEN=planted"}}})
 
 	h := newHelm(t, kubeconfig, ns.Name, map[string]any{
 		"controlPlane": map[string]any{"url": s.URL()},
@@ -202,6 +204,22 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 		if p := podOf(t, pods, job); p.Spec.ServiceAccountName != deployed+"-jobs-"+of[op] {
 			t.Errorf("the %s ran as %s", op, p.Spec.ServiceAccountName)
 		}
+	}
+
+	// A script in an image of its own: the step in its pod is the runner's program, and only the tool gets the image's variables.
+	sp := events.JobSpec{Plugin: "script", Operation: "plan", Install: "ins_1", InstallName: "acme", Component: "web", Timeout: 60, Grace: 5, Image: tools,
+		Artifact: s.Push(map[string]string{"run": "#!/bin/sh\necho \"mine $MINE proxy $HTTP_PROXY\"\n"})}
+	planned := s.UntilFinished(s.Queue(sp))
+	if planned.Finish.Outcome != "succeeded" {
+		t.Fatalf("the plan in an image ended as %+v", *planned.Finish)
+	}
+	sp.Operation, sp.Plan = "apply", &events.PlanRef{Job: fairlead.JobID(planned.ID), Digest: planned.Finish.Plan.Digest}
+	job = s.Queue(sp)
+	if j := s.UntilFinished(job); j.Finish.Outcome != "succeeded" || !strings.Contains(string(j.Log), "mine of-the-image proxy http://127.0.0.1:1") {
+		t.Errorf("the apply in an image ended as %+v with the log\n%s", *j.Finish, j.Log)
+	}
+	if p := podOf(t, pods, job); p.Spec.Containers[0].Image != tools || len(p.Spec.InitContainers) != 1 || p.Spec.InitContainers[0].Image != repository+"@"+digest {
+		t.Errorf("the pod of the script is %+v", p.Spec)
 	}
 
 	// The agent itself sends its log, because its steps share no folder with it.

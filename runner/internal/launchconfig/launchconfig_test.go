@@ -212,6 +212,7 @@ func ofKubernetes() map[string]effect {
 		"kubeconfig":                   {value: "/etc/kubeconfig"},
 		"data":                         {value: "/srv"},
 		"keep_for":                     {value: "2h"},
+		"images":                       {value: "[registry.example.com/tools]", by: "../pkg/runnerspec"},
 		"pass_env":                     {value: "[A, B]"},
 	}))
 }
@@ -300,6 +301,7 @@ func rows(k runnerspec.Kind) map[string]effect {
 			"registry.password_file": {value: "/run/p"},
 			"pids_limit":             {value: "7"},
 			"host_data":              {value: "/srv"},
+			"images":                 {value: "[registry.example.com/tools]", by: "../pkg/runnerspec"},
 			"image":                  {value: "r.example/i:1"},
 			"image_pull_policy":      {value: "Never"},
 			"registry.username":      {value: "ci", with: registry},
@@ -689,5 +691,18 @@ func TestAgentDecodesAMaskedConfiguration(t *testing.T) {
 	newer := strings.Replace(string(b), `"type"`, `"sandbox":"gvisor","type"`, 1)
 	if _, err := runnerspec.DecodeRunner([]byte(newer)); err == nil || !strings.Contains(err.Error(), "sandbox") {
 		t.Errorf("got error %v, want one that names the unknown field", err)
+	}
+}
+
+// The list of permitted images is the customer's: a control plane that sends another one is refused.
+func TestOnlyTheAgentsFilePermitsImages(t *testing.T) {
+	docker := runnerspec.Common{Type: runnerspec.Docker}
+	file := &runnerspec.DockerRunner{Common: docker, Job: runnerspec.DockerJob{Image: "registry.example.com/runner:1", Images: []string{"registry.example.com/acme/*"}}}
+	if s, err := launchconfig.Of(file, &runnerspec.DockerRunner{Common: docker}, false); err != nil || !slices.Equal(s.Images, file.Job.Images) {
+		t.Errorf("the permitted images are %q (%v)", s.Images, err)
+	}
+	sent := &runnerspec.DockerRunner{Common: docker, Job: runnerspec.DockerJob{Images: []string{"registry.example.com/*"}}}
+	if _, err := launchconfig.Of(file, sent, false); err == nil || !strings.Contains(err.Error(), "job.images") {
+		t.Errorf("images of the control plane: %v", err)
 	}
 }

@@ -42,19 +42,21 @@ const Name = "script"
 type Config struct {
 	PassEnv []string // names of variables that the executable gets from Environ
 	Environ []string // "name=value"
+	Image   []string // the variables of the image in which the step runs, if that is not the runner's; the executable gets them
 }
 
 // Plugin implements plugin.Plugin.
 type Plugin struct {
 	passEnv []string
 	env     map[string]string
+	image   map[string]string
 	file    string // the name of the executable
 }
 
 // New returns the plugin.
 func New(cfg Config) *Plugin {
 	t, _ := component.Of(Name)
-	return &Plugin{passEnv: cfg.PassEnv, env: plugin.Environ(cfg.Environ), file: t.Executable}
+	return &Plugin{passEnv: cfg.PassEnv, env: plugin.Environ(cfg.Environ), image: plugin.Environ(cfg.Image), file: t.Executable}
 }
 
 // Operations lists plan, apply, plan-destroy, destroy, plan-run and run.
@@ -148,7 +150,8 @@ const (
 
 // environment returns the executable's whole environment.
 func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string {
-	out := toolprocess.Environment(p.env, p.passEnv, spec, env.Workspace)
+	out := maps.Clone(p.image)
+	maps.Copy(out, toolprocess.Environment(p.env, p.passEnv, spec, env.Workspace))
 	out["FAIRLEAD_VARS"] = filepath.Join(env.Workspace, varsFile)
 	out["FAIRLEAD_OUTPUTS"] = filepath.Join(env.Workspace, outputsFile)
 	left := maxVariables
@@ -173,15 +176,16 @@ func (p *Plugin) environment(spec plugin.Spec, env plugin.Env) map[string]string
 type plan struct {
 	Command     string            `json:"command"`
 	Arguments   []string          `json:"arguments"`
-	Environment []string          `json:"environment"` // names
-	Source      string            `json:"source"`      // digest of the artifact
-	Vars        map[string]string `json:"vars"`        // digest of each value, or "(sensitive)"
+	Environment []string          `json:"environment"`     // names
+	Source      string            `json:"source"`          // digest of the artifact
+	Image       string            `json:"image,omitempty"` // in which the command runs, by digest; "": that of the runner
+	Vars        map[string]string `json:"vars"`            // digest of each value, or "(sensitive)"
 }
 
 // plan returns the plan of this run and its encoding. The plan depends only on the spec, so that all agents of a runner
 // compute the same plan.
 func (r *run) plan() (p plan, encoded []byte, err error) {
-	p = plan{Command: "./" + r.file, Arguments: []string{r.argument}, Source: r.spec.Artifact.Digest, Vars: map[string]string{},
+	p = plan{Command: "./" + r.file, Arguments: []string{r.argument}, Source: r.spec.Artifact.Digest, Image: r.spec.Image, Vars: map[string]string{},
 		Environment: slices.Concat(slices.Collect(maps.Keys(r.spec.Env)), []string{"FAIRLEAD_OUTPUTS", "FAIRLEAD_VARS", "HOME", "PATH", "TMPDIR"})}
 	for name, v := range r.spec.Vars {
 		if p.Vars[name] = plugin.Digest(v.Value); v.Sensitive {
@@ -207,6 +211,9 @@ func (r *run) describe() (plugin.Result, error) {
 	line := strings.Join(append([]string{p.Command}, p.Arguments...), " ")
 	logf(r.env.Log, "Would run:    %s", line)
 	logf(r.env.Log, "Source:       %s", p.Source)
+	if p.Image != "" {
+		logf(r.env.Log, "Image:        %s", p.Image)
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.Vars)) {
 		logf(r.env.Log, "Variable:     %s %s", name, p.Vars[name])
 	}

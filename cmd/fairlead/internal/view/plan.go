@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -82,6 +83,9 @@ func notes(c changeset.Change) string {
 	if len(names) > maxAttributes {
 		names = append(names[:maxAttributes], fmt.Sprintf("and %d more", len(names)-maxAttributes))
 	}
+	if image := ranIn(c); image != "" {
+		names = append([]string{"in " + image}, names...)
+	}
 	switch {
 	case c.Action == changeset.Move:
 		names = append([]string{"was " + c.Previous}, names...)
@@ -95,6 +99,21 @@ func notes(c changeset.Change) string {
 		return ""
 	}
 	return " (" + strings.Join(names, ", ") + ")"
+}
+
+// ranIn returns the image in which a program would run; "": it runs as the runner's other programs do.
+func ranIn(c changeset.Change) string {
+	if c.Action != changeset.Run {
+		return ""
+	}
+	var after struct {
+		Image string `json:"image"`
+	}
+	b, err := json.Marshal(c.After)
+	if err != nil || json.Unmarshal(b, &after) != nil {
+		return "" // the program of a plugin has another form
+	}
+	return after.Image
 }
 
 // symbol returns the sign that Terraform prints for an action, or its name.

@@ -33,6 +33,9 @@ func (r Rendered) Human(p *Page) {
 			}
 		}
 		list("needs", c.DependsOn)
+		if c.Image != nil {
+			rows = append(rows, []string{"  image", renderedValue(*c.Image)})
+		}
 		rows = append(rows, rendered("options", c.Options)...)
 		rows = append(rows, rendered("vars", c.Vars)...)
 		list("secrets", c.Secrets)
@@ -44,12 +47,14 @@ func (r Rendered) Human(p *Page) {
 // rendered returns a row for each value.
 func rendered(field string, values map[string]wire.RenderedValue) (rows [][]string) {
 	for _, name := range sortedKeys(values) {
-		v := values[name]
-		shown := "refused: " + v.Problem
-		if v.Problem == "" {
-			shown = clipped(value(v.Value), "--json prints all")
-		}
-		rows = append(rows, []string{"  " + field + "." + name, shown})
+		rows = append(rows, []string{"  " + field + "." + name, renderedValue(values[name])})
 	}
 	return rows
+}
+
+func renderedValue(v wire.RenderedValue) string {
+	if v.Problem != "" {
+		return "refused: " + v.Problem
+	}
+	return clipped(value(v.Value), "--json prints all")
 }

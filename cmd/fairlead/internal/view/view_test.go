@@ -112,7 +112,7 @@ func TestServerTextCannotControlTheTerminal(t *testing.T) {
 			Inputs: map[string]json.RawMessage{evil: json.RawMessage(`"` + evil + `"`)}, Components: []wire.InstallComponent{{Name: evil, State: evil, Version: evil, LockedBy: evil}}},
 		"deployment": view.Deployment{ID: evil, State: evil, Message: evil, FinishedAt: &finished, Components: []wire.DeploymentComponent{{Name: evil, State: evil, Job: evil, Message: evil}}},
 		"job": view.Job{ID: evil, State: evil, Operation: evil, Runner: evil, Reason: evil, Message: evil, ExitCode: &code, Log: []wire.LogStreamInfo{{Size: 3}},
-			Plan: &wire.Plan{ChangeSet: &changeset.Set{Changes: []changeset.Change{{Address: evil, Action: evil, Changed: []string{evil}}, {Address: evil, Action: changeset.Move, Previous: evil}}}}},
+			Plan: &wire.Plan{ChangeSet: &changeset.Set{Changes: []changeset.Change{{Address: evil, Action: evil, Changed: []string{evil}}, {Address: evil, Action: changeset.Move, Previous: evil}, {Address: evil, Action: changeset.Run, After: map[string]any{"image": evil}}}}}},
 		"runner":  view.Runner{Name: evil, Description: evil, Sessions: []wire.RunnerSession{{Instance: evil, State: evil, Version: evil}}},
 		"outputs": view.Outputs{Components: map[string]map[string]wire.Output{evil: {evil: {Value: json.RawMessage(`"` + evil + `"`)}}}},
 		"log":     view.JobLog{{Epoch: 1, Text: evil}},
@@ -136,9 +136,10 @@ func TestPlanShowsWhyAnObjectChanges(t *testing.T) {
 		{Address: "ConfigMap/acme/web", Action: changeset.Update, Changed: []string{"/data/a~1b"}, Reason: "takes over .data"},
 		{Address: "aws_vpc.main", Action: changeset.Replace, Order: changeset.DeleteFirst, Reason: "replace_because_tainted"},
 		{Address: "hook pre-upgrade", Action: changeset.Run, Unverified: true},
+		{Address: "./run apply", Action: changeset.Run, Changed: []string{"/image"}, After: map[string]any{"image": "registry.example.com/my_tools@sha256:3b1a"}},
 		{Address: "a.b", Action: changeset.Move, Previous: "a.a"}},
 		Fetched: []changeset.Module{{Address: "module.a", Source: "x/a/y", Version: "1.2.0"}, {Address: "module.b", Source: "https://x.io/b.zip"}}}}})
-	for _, want := range []string{`~ ConfigMap/acme/web (data["a/b"], takes over .data)`, "-/+ aws_vpc.main (replace because tainted)", "run hook pre-upgrade (unverified)", "move a.b (was a.a)",
+	for _, want := range []string{`~ ConfigMap/acme/web (data["a/b"], takes over .data)`, "-/+ aws_vpc.main (replace because tainted)", "run hook pre-upgrade (unverified)", "run ./run apply (in registry.example.com/my_tools@sha256:3b1a, image)", "move a.b (was a.a)",
 		"fetched module.a from x/a/y (version 1.2.0)\n", "fetched module.b from https://x.io/b.zip\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)

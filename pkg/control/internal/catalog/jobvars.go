@@ -40,7 +40,7 @@ func RunJobVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment
 		return JobVars{}, err
 	}
 	a, _ := v.Spec.Action(run.Action) // runVars has found it
-	return jobVars(scope, a.Vars, resolved, run.Action)
+	return jobVars(scope, a.Part().Values(), resolved, run.Action)
 }
 
 // LastJobVars returns the variables of the component's last plan or apply. References to other components may no longer
@@ -143,6 +143,33 @@ func resolveIn(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Compon
 			}
 			out[name] = appspec.Resolved{Value: text, Sensitive: out[name].Sensitive}
 		}
+		if name == appspec.ImageValue {
+			if err := checkImage(comp.Name, out[name]); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	return out, scope, nil
+}
+
+// checkImage refuses a resolved image of a component or an action that does not name one image for ever. It is known only
+// now if it is the output of another component.
+func checkImage(part string, image appspec.Resolved) error {
+	text, ok := image.Value.(string)
+	if ok && !image.Sensitive && appspec.IsImage(text) {
+		return nil
+	}
+	shown := "a secret"
+	if !image.Sensitive {
+		shown = fmt.Sprintf("%.300q", fmt.Sprint(image.Value))
+	}
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidImage,
+		Message: fmt.Sprintf("the image of %s is %s, which is no reference by digest", part, shown),
+		Hint:    "Refer to the output reference of a component of type image, or write HOST/NAME@sha256:DIGEST."}
+}
+
+// ImageOf returns the image in which a job with these variables runs; "": that of the runner.
+func ImageOf(vars map[string]appspec.Resolved) string {
+	image, _ := vars[appspec.ImageValue].Value.(string)
+	return image
 }

@@ -24,8 +24,9 @@ type RenderedComponent struct {
 	appspec.Component
 	Options     map[string]appspec.Shown
 	Vars        map[string]appspec.Shown
-	Off         bool     // an input switches the component off: a deployment does not have it
-	Environment []string // sorted: names of the environment variables of the tool, without those that the runner sets itself
+	Image       *appspec.Shown // nil: the jobs run as the runner's other jobs do
+	Off         bool           // an input switches the component off: a deployment does not have it
+	Environment []string       // sorted: names of the environment variables of the tool, without those that the runner sets itself
 }
 
 // Render returns what a deployment of the install would give to each component of the version that ref selects, or only to
@@ -73,9 +74,30 @@ func (cat *Catalog) Render(ctx context.Context, org fairlead.OrgID, install, ref
 		if shown.Vars, err = scope.showAll(comp.Vars); err != nil {
 			return out, err
 		}
+		if shown.Image, err = shownImage(scope, comp); err != nil {
+			return out, err
+		}
 		out.Components = append(out.Components, shown)
 	}
 	return out, nil
+}
+
+// shownImage returns the image in which the jobs of the component would run; nil if it has none of its own.
+func shownImage(scope *varScope, comp appspec.Component) (*appspec.Shown, error) {
+	if !comp.HasImage() {
+		return nil, nil
+	}
+	shown, err := scope.showAll(map[string]appspec.Value{appspec.ImageValue: comp.Image})
+	if err != nil {
+		return nil, err
+	}
+	image := shown[appspec.ImageValue]
+	if image.Problem == "" && len(image.After) == 0 {
+		if err := checkImage(comp.Name, appspec.Resolved{Value: image.Value, Sensitive: image.Sensitive}); err != nil {
+			image.Problem = err.Error()
+		}
+	}
+	return &image, nil
 }
 
 // versionToDeploy returns the version that a deployment of the install would use: the one that ref selects, or the newest. It

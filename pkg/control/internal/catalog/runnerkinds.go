@@ -37,8 +37,12 @@ func CheckRunnerKind(tx *kernel.Tx, in store.Install, v Version, isNew bool) err
 	if isNew {
 		hint = "Name a runner of such a kind; {runner.list} shows the kind of each."
 	}
+	why := ""
+	if part := v.Spec.OwnImage(); part != "" && !runnerspec.Kind(kind).OwnImages() {
+		why = fmt.Sprintf(", which cannot start the jobs of %s in their image", strings.TrimPrefix(part, fairlead.ActionPrefix))
+	}
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeRunnerKindRefused,
-		Message: fmt.Sprintf("version %s of app %s needs a runner of kind %s; runner %s of install %s is of kind %s", v.ID, v.App, strings.Join(kinds, " or "), r.V.Name, in.Name, kind),
+		Message: fmt.Sprintf("version %s of app %s needs a runner of kind %s; runner %s of install %s is of kind %s%s", v.ID, v.App, strings.Join(kinds, " or "), r.V.Name, in.Name, kind, why),
 		Hint:    hint,
 		Args:    fairlead.Args{Install: in.Name},
 		Details: map[string]string{"app": v.App, "version": string(v.ID), "kinds": strings.Join(kinds, ","), "runner": r.V.Name, "kind": kind}}

@@ -138,7 +138,8 @@ func runVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, r
 			}
 		}
 	}
-	scope, err := scopeOf(tx, inst, v, a.Part())
+	part := a.Part()
+	scope, err := scopeOf(tx, inst, v, part)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -146,8 +147,13 @@ func runVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, r
 		return nil, nil, err
 	}
 	out := make(map[string]appspec.Resolved, len(a.Vars))
-	for name, value := range a.Vars {
+	for name, value := range part.Values() {
 		if out[name], err = scope.value(value); err != nil {
+			return nil, nil, err
+		}
+	}
+	if image, has := out[appspec.ImageValue]; has {
+		if err := checkImage(part.Name, image); err != nil {
 			return nil, nil, err
 		}
 	}

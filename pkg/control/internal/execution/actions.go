@@ -70,7 +70,7 @@ func runNode(tx *kernel.Tx, inst store.Install, d *deployment.Deployment) error 
 // nodeOf returns the node of a run of the version's action.
 func nodeOf(a appspec.Action, v catalog.Version, by deployment.Trigger) deployment.Node {
 	part := a.Part()
-	return deployment.Node{Component: part.Name, Type: part.Type, Size: sizeOf(part), State: deployment.Pending,
+	return deployment.Node{Component: part.Name, Type: part.Type, Size: sizeOf(part), OwnImage: part.HasImage(), State: deployment.Pending,
 		Run: &deployment.Run{Action: a.Name, Version: v.ID, Trigger: by, Role: a.Role}}
 }
 

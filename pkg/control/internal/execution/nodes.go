@@ -98,7 +98,7 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 			} else if err := keptInSandbox(inst, was, v); err != nil {
 				return err
 			}
-			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), Role: k.Role, Needs: without(k.DependsOn, off), State: deployment.Pending})
+			d.Nodes = append(d.Nodes, deployment.Node{Component: name, Type: k.Type, Size: sizeOf(k), OwnImage: k.HasImage(), Role: k.Role, Needs: without(k.DependsOn, off), State: deployment.Pending})
 			names = append(names, name)
 			delete(left, name)
 		}
@@ -150,7 +150,7 @@ func removals(left map[string]store.Component) ([]deployment.Node, error) {
 	var out []deployment.Node
 	for _, wave := range waves {
 		for _, name := range wave {
-			out = append(out, deployment.Node{Component: name, Type: left[name].Type, Size: left[name].Size, Destroy: true, Needs: needs[name], State: deployment.Pending})
+			out = append(out, deployment.Node{Component: name, Type: left[name].Type, Size: left[name].Size, OwnImage: left[name].OwnImage, Destroy: true, Needs: needs[name], State: deployment.Pending})
 		}
 	}
 	return out, nil

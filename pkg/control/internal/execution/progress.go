@@ -235,7 +235,7 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	t, _ := component.Of(n.Type)
-	j.Component, j.Plugin, j.Size, j.NotAfter = cmd.Component, t.Name, n.Size, cmd.Before
+	j.Component, j.Plugin, j.Size, j.Image, j.NotAfter = cmd.Component, t.Name, n.Size, catalog.ImageOf(vars), cmd.Before
 	if cmd.Operation == job.OpApply {
 		j.Role = n.Role
 	}

@@ -419,9 +419,9 @@ func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Instal
 
 // ofVersion records the version of the component, and what it is in this version.
 func ofVersion(k *store.Stored[store.Component], v catalog.Version) {
-	k.V.Version, k.V.DependsOn, k.V.Size = v.ID, nil, job.Size{}
+	k.V.Version, k.V.DependsOn, k.V.Size, k.V.OwnImage = v.ID, nil, job.Size{}, false
 	if spec, ok := v.Spec.Component(k.V.Name); ok {
-		k.V.Type, k.V.DependsOn, k.V.Size = spec.Type, spec.DependsOn, sizeOf(spec)
+		k.V.Type, k.V.DependsOn, k.V.Size, k.V.OwnImage = spec.Type, spec.DependsOn, sizeOf(spec), spec.HasImage()
 	}
 }
 

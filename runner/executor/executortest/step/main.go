@@ -3,6 +3,7 @@
 // other program or library.
 //
 //	step --dir DIR BEHAVIOUR [ARGUMENT]
+//	copy DIR
 package main
 
 import (
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fairlead/fairlead/runner/internal/selfcopy"
 )
 
 // Exit codes that the suite expects.
@@ -25,6 +28,13 @@ const (
 )
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "copy" { // as the runner's program does
+		if err := selfcopy.To(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) < 5 || os.Args[1] != "step" {
 		os.Exit(misused)
 	}
@@ -182,7 +192,7 @@ func (s step) confinement() string {
 			}
 		}
 	}
-	for _, dir := range []string{"/", "/tmp", s.dir} {
+	for _, dir := range []string{"/", "/tmp", s.dir, "/.fairlead"} {
 		f, err := os.CreateTemp(dir, "probe")
 		if err == nil {
 			f.Close()

@@ -149,7 +149,7 @@ var rules = []rule{
 	{"runner/images/mirror", "runner/images/signature runner/plugin pkg/changeset pkg/component pkg/fairlead pkg/yamlnode",
 		"a program of its own links it: it plans and copies images, and knows nothing of steps and agents"},
 	{"runner/images/imagetest", "test/proxy tools/program", "registries and images of tests know nothing of the plugin"},
-	{"runner/images/imagetest/inmemory", "runner/images/imagetest", "a registry in memory is one of the registries of tests"},
+	{"runner/images/imagetest/memorytest", "runner/images/imagetest", "a registry in memory is one of the registries of tests"},
 	{"runner/images/signature", "", "the check of a signature depends on nothing but the key and the content"},
 	{"runner/images/ecr", "runner/plugin pkg/fairlead", "the login to a registry does not depend on what is copied"},
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator runs the whole system in one process"},

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/pluginprotocol"
 	"github.com/fairlead/fairlead/pkg/pluginprotocol/conformance"
 	"github.com/fairlead/fairlead/runner/images/imagetest"
-	"github.com/fairlead/fairlead/runner/images/imagetest/inmemory"
+	"github.com/fairlead/fairlead/runner/images/imagetest/memorytest"
 	"github.com/fairlead/fairlead/runner/images/mirror"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/planstore"
@@ -52,7 +52,7 @@ func specOf(target *imagetest.Registry, n int) plugin.Spec {
 }
 
 func TestPlugin(t *testing.T) {
-	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
+	source, target := memorytest.Start(t, memorytest.Whole), memorytest.Start(t, memorytest.Whole)
 	digest := source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	sources := map[string]map[string]string{"sha256:image": {"image.yaml": "image: " + source.Host + "/vendor/web:1\n"}}
 	plugintest.Run(t, plugintest.Subject{
@@ -73,7 +73,7 @@ func TestPlugin(t *testing.T) {
 }
 
 func TestProgramConforms(t *testing.T) {
-	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
+	source, target := memorytest.Start(t, memorytest.Whole), memorytest.Start(t, memorytest.Whole)
 	source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	dir := t.TempDir()
 	program := filepath.Join(dir, "images")
@@ -99,7 +99,7 @@ func TestProgramConforms(t *testing.T) {
 
 // A login comes from the environment of the job, and never from the request. A wrong one has a typed reason, and nothing shows it.
 func TestLoginComesFromAVariableOfTheJob(t *testing.T) {
-	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
+	source, target := memorytest.Start(t, memorytest.Whole), memorytest.Start(t, memorytest.Whole)
 	source.Push(t, "vendor/web:1", "linux/amd64")
 	target.Proxy.Fail(func(r *http.Request) bool {
 		user, password, _ := r.BasicAuth()
@@ -181,7 +181,7 @@ func builtSpec(target *imagetest.Registry, operation string) plugin.Spec {
 // An apply copies the image of the version with the login that the step gives, keeps as many as the option names, and a destroy
 // removes all.
 func TestImageOfABuildIsCopied(t *testing.T) {
-	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
+	source, target := memorytest.Start(t, memorytest.Whole), memorytest.Start(t, memorytest.Whole)
 	first := source.Push(t, "built/web:1", "linux/amd64", "linux/arm64")
 	second, third := source.Push(t, "built/web:2", "linux/amd64"), source.Push(t, "built/web:3", "linux/amd64")
 	source.Proxy.Fail(func(r *http.Request) bool {
@@ -238,7 +238,7 @@ func TestImageOfABuildIsCopied(t *testing.T) {
 }
 
 func TestImageOfABuildHasTypedReasons(t *testing.T) {
-	source, target := inmemory.Start(t, inmemory.Whole), inmemory.Start(t, inmemory.Whole)
+	source, target := memorytest.Start(t, memorytest.Whole), memorytest.Start(t, memorytest.Whole)
 	digest := source.Push(t, "built/web:1", "linux/amd64")
 	for name, tc := range map[string]struct {
 		change func(*built, *plugin.Spec)

@@ -1,4 +1,4 @@
-// Package imagetest starts registries for tests, and makes, pushes and signs images as vendors do. Package inmemory has registries that
+// Package imagetest starts registries for tests, and makes, pushes and signs images as vendors do. Package memorytest has registries that
 // start faster.
 package imagetest
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/images/imagetest"
-	"github.com/fairlead/fairlead/runner/images/imagetest/inmemory"
+	"github.com/fairlead/fairlead/runner/images/imagetest/memorytest"
 	"github.com/fairlead/fairlead/runner/images/mirror"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/test/proxy"
@@ -87,7 +87,7 @@ func TestShortFaultsAreSurvived(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, inmemory.Whole, inmemory.Whole)
+			s := newSite(t, memorytest.Whole, memorytest.Whole)
 			digest := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 			p := s.plan(web)
 			fault(s)
@@ -133,7 +133,7 @@ func TestLastingFaultsHaveAReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, inmemory.Whole, inmemory.Whole)
+			s := newSite(t, memorytest.Whole, memorytest.Whole)
 			digest := s.source.Push(t, "vendor/web:1", "linux/amd64")
 			tc.fault(s)
 			src := s.read(tc.lines...)
@@ -159,10 +159,10 @@ func TestLastingFaultsHaveAReason(t *testing.T) {
 // An apply or a destroy that is killed at each write, before or after the write reaches the registry, is completed by the next plan. A
 // layer that is there is not sent again.
 func TestKillAtEachWriteIsCompletedByTheNextPlan(t *testing.T) {
-	for _, kind := range []inmemory.Kind{inmemory.Whole, inmemory.Plain} {
+	for _, kind := range []memorytest.Kind{memorytest.Whole, memorytest.Plain} {
 		for name, after := range map[string]bool{"before the write": false, "after the write": true} {
 			t.Run(name+", at a registry "+string(kind), func(t *testing.T) {
-				s := newSite(t, inmemory.Whole, kind)
+				s := newSite(t, memorytest.Whole, kind)
 				digest := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 				signer := imagetest.NewSigner(t)
 				signer.Payload(t, s.source, "vendor/web", digest, digest)
@@ -176,7 +176,7 @@ func TestKillAtEachWriteIsCompletedByTheNextPlan(t *testing.T) {
 					if p := s.plan(web); !p.NoOp || s.target.Pull(t, repository+"@"+digest) != digest || len(s.target.Referrers(t, repository, digest)) != 1 {
 						t.Fatalf("after a kill at write %d and an apply, the plan is %s", n+1, p.Saved)
 					}
-					s.target = inmemory.Start(t, kind)
+					s.target = memorytest.Start(t, kind)
 				}
 				if kills < 15 {
 					t.Errorf("the apply was killed %d times only", kills)
@@ -236,7 +236,7 @@ func (s *site) killed(p mirror.Planned, n int64, after bool) bool {
 
 // A second image with the same layers sends no layer.
 func TestLayersThatAreThereAreSkipped(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Whole)
+	s := newSite(t, memorytest.Whole, memorytest.Whole)
 	s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	p := s.plan(web)
 	s.source.Proxy.Fail(func(r *http.Request) bool { return false }, -1, proxy.Lose)
@@ -273,11 +273,11 @@ func (s *site) untag() error {
 
 // An apply that died before it wrote the tag is not a copy, and a destroy removes what it left under other tags.
 func TestDestroyRemovesAnIncompleteCopy(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Whole)
+	s := newSite(t, memorytest.Whole, memorytest.Whole)
 	digest := s.source.Push(t, "vendor/web:1", "linux/amd64")
 	imagetest.NewSigner(t).Payload(t, s.source, "vendor/web", digest, digest)
 	for n := int64(0); len(s.target.Tags(t, repository)) == 0; n++ {
-		s.target = inmemory.Start(t, inmemory.Whole)
+		s.target = memorytest.Start(t, memorytest.Whole)
 		s.killed(s.plan(web), n, true)
 	}
 	if tags := s.target.Tags(t, repository); len(tags) != 1 || !strings.HasSuffix(tags[0], ".sig") {
@@ -295,7 +295,7 @@ func TestDestroyRemovesAnIncompleteCopy(t *testing.T) {
 
 // A person has deleted a platform of the copy: the next plan sees it, and the apply copies it again.
 func TestLostPlatformIsCopiedAgain(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Plain) // a registry that lets a person delete it
+	s := newSite(t, memorytest.Whole, memorytest.Plain) // a registry that lets a person delete it
 	digest := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	s.apply(s.plan(web))
 	var platform string
@@ -322,7 +322,7 @@ func TestLostPlatformIsCopiedAgain(t *testing.T) {
 
 // A registry without deletion keeps the images, and does not keep an install from being torn down.
 func TestRegistryWithoutDeletionEndsADestroy(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.ReadWrite)
+	s := newSite(t, memorytest.Whole, memorytest.ReadWrite)
 	s.source.Push(t, "vendor/web:1", "linux/amd64")
 	s.apply(s.plan(web))
 	before := s.target.Tags(t, repository)
@@ -334,7 +334,7 @@ func TestRegistryWithoutDeletionEndsADestroy(t *testing.T) {
 
 // The login of an apply need not be able to delete: earlier images then stay, and the copy counts.
 func TestApplyWithoutDeletionKeepsEarlierImages(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Whole)
+	s := newSite(t, memorytest.Whole, memorytest.Whole)
 	first := s.source.Push(t, "vendor/web:1", "linux/amd64")
 	s.apply(s.plan(web, "keep: 0"))
 	s.source.Push(t, "vendor/web:1", "linux/amd64")
@@ -383,7 +383,7 @@ func TestImageIsCopiedOnlyWithItsSignature(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, inmemory.Whole, inmemory.Whole)
+			s := newSite(t, memorytest.Whole, memorytest.Whole)
 			digest := s.source.Push(t, "vendor/web:1", "linux/amd64")
 			tc.sign(s, digest)
 			s.keys["cosign.pub"] = &fstest.MapFile{Data: []byte(signer.PEM)}

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/images/imagetest"
-	"github.com/fairlead/fairlead/runner/images/imagetest/inmemory"
+	"github.com/fairlead/fairlead/runner/images/imagetest/memorytest"
 	"github.com/fairlead/fairlead/runner/images/mirror"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -30,9 +30,9 @@ type site struct {
 
 const repository = "prefix/ins_1/web"
 
-func newSite(t *testing.T, source, target inmemory.Kind) *site {
+func newSite(t *testing.T, source, target memorytest.Kind) *site {
 	t.Helper()
-	return &site{T: t, source: inmemory.Start(t, source), target: inmemory.Start(t, target), keys: fstest.MapFS{}}
+	return &site{T: t, source: memorytest.Start(t, source), target: memorytest.Start(t, target), keys: fstest.MapFS{}}
 }
 
 // read returns the source of a component's file.
@@ -93,8 +93,8 @@ const web = "image: HOST/vendor/web:1"
 // An image travels as a whole: each platform, and the signatures in both forms. A component that has it has nothing to do, and one that
 // is destroyed leaves nothing.
 func TestImageTravelsWithItsSignatures(t *testing.T) {
-	for _, source := range []inmemory.Kind{inmemory.Whole, inmemory.Plain} {
-		for _, target := range []inmemory.Kind{inmemory.Whole, inmemory.Plain} {
+	for _, source := range []memorytest.Kind{memorytest.Whole, memorytest.Plain} {
+		for _, target := range []memorytest.Kind{memorytest.Whole, memorytest.Plain} {
 			t.Run("from a registry "+string(source)+" to one "+string(target), func(t *testing.T) {
 				s := newSite(t, source, target)
 				digest := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
@@ -137,7 +137,7 @@ func TestImageTravelsWithItsSignatures(t *testing.T) {
 
 // The plan pins the digest: a tag that moves between plan and apply changes nothing, and the next plan shows it.
 func TestApplyCopiesTheDigestOfThePlan(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Whole)
+	s := newSite(t, memorytest.Whole, memorytest.Whole)
 	planned := s.source.Push(t, "vendor/web:1", "linux/amd64")
 	p := s.plan(web)
 	moved := s.source.Push(t, "vendor/web:1", "linux/amd64")
@@ -161,7 +161,7 @@ func TestEarlierImagesStayAsLongAsTheyAreKept(t *testing.T) {
 		"keep: 2, two stay":     {"keep: 2", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, inmemory.Whole, inmemory.Whole)
+			s := newSite(t, memorytest.Whole, memorytest.Whole)
 			var digests []string
 			for range 3 {
 				digests = append(digests, s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64"))
@@ -185,7 +185,7 @@ func TestEarlierImagesStayAsLongAsTheyAreKept(t *testing.T) {
 
 // A platform that an earlier image shares with the new one stays.
 func TestSharedPlatformStays(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Plain) // a registry that deletes a platform although an index names it
+	s := newSite(t, memorytest.Whole, memorytest.Plain) // a registry that deletes a platform although an index names it
 	first := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	s.apply(s.plan(web, "keep: 0"))
 	second := s.source.PushFirst(t, "vendor/web:1", "vendor/web@"+first)
@@ -197,7 +197,7 @@ func TestSharedPlatformStays(t *testing.T) {
 
 // An older image that comes back is the newest one again, so it is not removed as an earlier one.
 func TestRollbackMakesAnEarlierImageTheNewest(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Whole)
+	s := newSite(t, memorytest.Whole, memorytest.Whole)
 	first := s.source.Push(t, "vendor/web:1", "linux/amd64")
 	second := s.source.Push(t, "vendor/web:2", "linux/amd64")
 	one, two := "image: HOST/vendor/web@"+first, "image: HOST/vendor/web@"+second
@@ -217,7 +217,7 @@ func TestRollbackMakesAnEarlierImageTheNewest(t *testing.T) {
 
 // A signature that is added later is copied, although the image has not changed.
 func TestLaterSignatureIsCopied(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Whole)
+	s := newSite(t, memorytest.Whole, memorytest.Whole)
 	digest := s.source.Push(t, "vendor/web:1", "linux/amd64")
 	s.apply(s.plan(web))
 	signer := imagetest.NewSigner(t)
@@ -234,7 +234,7 @@ func TestLaterSignatureIsCopied(t *testing.T) {
 
 // A plan that another apply has overtaken is refused before the first change.
 func TestOvertakenPlanIsStale(t *testing.T) {
-	s := newSite(t, inmemory.Whole, inmemory.Whole)
+	s := newSite(t, memorytest.Whole, memorytest.Whole)
 	s.source.Push(t, "vendor/web:1", "linux/amd64")
 	old := s.plan(web)
 	s.apply(old)

@@ -1,6 +1,6 @@
-// Package inmemory starts registries of several kinds in the process of a test. It is apart from package imagetest, because its library
+// Package memorytest starts registries of several kinds in the process of a test. It is apart from package imagetest, because its library
 // computes a password hash when a program starts, and some test binaries are started a thousand times.
-package inmemory
+package memorytest
 
 import (
 	"io"

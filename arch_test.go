@@ -136,7 +136,7 @@ var rules = []rule{
 
 	{"runner/...", "runner/... pkg/fairlead pkg/changeset pkg/component pkg/job events pkg/cancelmark pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/pluginprotocol/... pkg/tracing pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/yamlnode pkg/jobvalues pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it uses the API and contains no code of the control plane"},
-	{"runner/plugin/build", "events runner/plugin runner/plugin/build/imagebuild/... runner/plugin/internal/toolprocess runner/workspace pkg/api/wire pkg/appspec pkg/artifact pkg/component pkg/fairlead pkg/job pkg/retry pkg/tfmodule", "a build checks a source as `validate` does, with the same code"},
+	{"runner/plugin/build", "events runner/plugin runner/plugin/build/imagebuild/... runner/plugin/internal/toolprocess runner/workspace pkg/api/client pkg/api/wire pkg/appspec pkg/artifact pkg/component pkg/fairlead pkg/job pkg/retry pkg/tfmodule", "a build checks a source as `validate` does, with the same code"},
 	{"runner/kubernetes", "runner/kubernetes/... runner/internal/redact runner/plugin pkg/changeset pkg/component pkg/fairlead pkg/pluginprotocol pkg/pluginprotocol/serve",
 		"a plugin's program speaks the protocol of plugins, as one of a third party does"},
 	{"runner/kubernetes/cluster", "pkg/fairlead runner/plugin", "a connection to a cluster does not depend on what is applied to it"},

@@ -254,8 +254,18 @@ func (b *builder) builderAccess() []policy.Statement {
 		// The folder of an app from which an image is built is packed in the component's repository.
 		{Sid: "OwnFolders", Actions: readImages, Resources: []string{b.ownRepositories()}},
 		registryLogin(),
+		// A build of an image gets what its project declares, and no other commands, role or machine.
+		{Sid: "StartImageBuilds", Actions: []string{"codebuild:StartBuild"}, Resources: []string{b.arn("codebuild", "project/"+b.imageProject())},
+			Conditions: map[string]map[string]any{"Null": {"codebuild:source.buildspec": "true"}}},
+		{Sid: "FollowImageBuilds", Actions: []string{"codebuild:BatchGetBuilds", "codebuild:StopBuild"}, Resources: []string{b.arn("codebuild", "project/"+b.imageProject())}},
+		{Sid: "OwnBuildFiles", Actions: []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}, Resources: []string{*b.builds.AttrArn() + "/" + buildsFolder + tagged(TagApp) + "/*"}},
+		{Sid: "OwnBuildLogs", Actions: []string{"logs:GetLogEvents"}, Resources: []string{b.arn("logs", "log-group:"+b.imageLogGroup()+":log-stream:"+tagged(TagApp)+"/*")}},
 	}
 }
+
+// buildsFolder begins the keys of the objects of image builds; the app's identifier follows.
+// TestBuildPrefixesMatch compares it with pkg/identity/awssession.
+const buildsFolder = "builds/"
 
 // builtFolder ends the names of the repositories to which only builds push.
 // TestBuiltRepositoryNamesMatch compares it with pkg/control.

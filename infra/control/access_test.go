@@ -148,6 +148,13 @@ func TestBuiltRepositoryNamesMatch(t *testing.T) {
 	}
 }
 
+// Both policies of a session name the same objects, or a build could use none.
+func TestBuildPrefixesMatch(t *testing.T) {
+	if want := fmt.Sprintf("builds = %q", buildsFolder); !strings.Contains(source(t, "pkg/identity/awssession"), want) {
+		t.Errorf("pkg/identity/awssession does not begin the keys of builds with %q", buildsFolder)
+	}
+}
+
 func TestRunnerQueueNamesMatch(t *testing.T) {
 	names := source(t, "pkg/queue/sqs")
 	for constant, want := range map[string]string{"liveSuffix": liveSuffix, "deadSuffix": deadSuffix} {

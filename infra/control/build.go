@@ -1,9 +1,11 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscodebuild"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsecs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -24,6 +26,7 @@ import (
 type Build struct {
 	Size string // a size of the customers' stack; default "Small"
 	Network
+	Images Images
 }
 
 // buildCIDR is the network of the build runner's own VPC, which contains nothing else.
@@ -39,7 +42,7 @@ func (p *Build) check() error {
 	case !known:
 		return fmt.Errorf("buildRunnerSize is %q; use Small, Medium, Large or XLarge", p.Size)
 	}
-	return p.Network.check("buildRunner")
+	return errors.Join(p.Images.check(), p.Network.check("buildRunner"))
 }
 
 // buildRunnerRole returns the name of the build runner's role. The name is known
@@ -53,6 +56,9 @@ type build struct {
 	cluster   awsecs.CfnCluster
 	task      awsecs.CfnTaskDefinition
 	vpc       awsec2.CfnVPC // nil: the runner uses the vendor's VPC
+	images    awscodebuild.CfnProject
+	imageRole awsiam.CfnRole
+	writes    policy.Statement // of imageRole
 }
 
 // makeBuildRunner makes the build runner, which exists only if ParameterBuildRunner is
@@ -92,6 +98,7 @@ func (b *builder) makeBuildRunner() error {
 	for _, way := range place.ways {
 		service.AddResourceDependency(way, nil)
 	}
+	b.makeImageProject()
 	b.onlyAll(ParameterBuildRunner, "BuildRunner")
 	return nil
 }
@@ -103,6 +110,11 @@ func (b *builder) suppressBuild() error {
 	nag.Suppress(b.build.cluster, "AwsSolutions-ECS4", "one task: its metrics come with ECS, and the control plane itself notices when it is silent")
 	if b.build.vpc != nil {
 		nag.Suppress(b.build.vpc, "AwsSolutions-VPC7", "the VPC holds one task without a way in; flow logs would cost more than the task")
+	}
+	nag.Suppress(b.build.images, "AwsSolutions-CB3", "Docker needs the privileged mode; the role of a build may only write its own log")
+	nag.Suppress(b.build.images, "AwsSolutions-CB4", "a project without a source and artifacts encrypts nothing with its key")
+	if err := nag.Wildcards(b.stack, b.build.imageRole, []policy.Statement{b.build.writes}, map[string]string{"OwnLog": "the streams of the project's log, one for each build"}); err != nil {
+		return err
 	}
 	return nag.Wildcards(b.stack, b.build.execution, b.build.starts, map[string]string{
 		"RunnerLog":     "the streams of the build runner's own log, one for each task",

@@ -54,7 +54,7 @@ func (b *builder) environments() map[string]any {
 			URL: url, OtherURLs: b.otherURLs(), Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(),
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), ArtifactPrefix: b.artifactPrefix(),
 			SealKey: b.sealKey.arn, SigningKey: b.signs, TokensKey: b.tokensKey.arn,
-			SessionRole: b.sessionRoleARN(), BuilderRole: b.builderRoleARN(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, Version: version, LogLevel: level, Traces: b.props.Traces,
+			SessionRole: b.sessionRoleARN(), BuilderRole: b.builderRoleARN(), ImageProject: b.imageProject(), ImageBucket: *b.builds.Ref(), ImageLogGroup: b.imageLogGroup(), LogBurst: b.props.LogBurst, LogPerHour: b.props.LogPerHour, Version: version, LogLevel: level, Traces: b.props.Traces,
 		},
 		"direct":   &config.Direct{Table: b.served.name, SealKey: b.sealKey.arn, Version: version, LogLevel: level, Traces: b.props.Traces},
 		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), Version: version, LogLevel: level, Traces: b.props.Traces},

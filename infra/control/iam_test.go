@@ -16,6 +16,9 @@ const (
 	session = "arn:aws:iam::111122223333:role/fairlead-test-runner-session-eu-central-1"
 	publish = "arn:aws:iam::111122223333:role/fairlead-test-publisher-eu-central-1"
 	build   = "arn:aws:iam::111122223333:role/fairlead-test-builder-eu-central-1"
+
+	project  = "arn:aws:codebuild:eu-central-1:111122223333:project/fairlead-test-image-build"
+	imageLog = "arn:aws:logs:eu-central-1:111122223333:log-group:/fairlead-test/image-build:log-stream:"
 )
 
 // alias returns the ARN of the alias of a function, by which every caller invokes it.
@@ -27,6 +30,7 @@ func alias(function string) string {
 func TestWhoMayDoWhat(t *testing.T) {
 	s := stack(t)
 	table, blobs, archive := s.ARN("Table"), s.ARN("Blobs"), s.ARN("LogArchive")
+	builds := s.ARN("Builds") + "/builds/"
 	ed25519 := map[string]any{"kms:SigningAlgorithm": "ED25519_SHA_512"}
 	type tags = map[string]any
 	runnerA := tags{"aws:PrincipalTag/fairlead-runner": "run_a", "aws:PrincipalTag/fairlead-install": "ins_a", "aws:PrincipalTag/fairlead-app": "app_a"}
@@ -80,6 +84,36 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"BuilderRole", "ecr:BatchGetImage", ecr + "app/app_b/web/built", publisherA, false, "a build reads another tenant's artifact"},
 		{"BuilderRole", "ecr:PutImage", ecr + "app/app_a/web/built", nil, false, "a build's session without a tag pushes"},
 		{"BuilderRole", "ecr:CreateRepository", ecr + "app/app_a/web/built", publisherA, false, "a build makes repositories"},
+		{"BuilderRole", "codebuild:StartBuild", project, publisherA, true, "a build lets CodeBuild build its image"},
+		{"BuilderRole", "codebuild:StartBuild", project, merge(publisherA, map[string]any{"codebuild:source.buildspec": "true"}), false, "a build runs other commands than the project's"},
+		{"BuilderRole", "codebuild:StartBuild", project + "s", publisherA, false, "a build starts another project"},
+		{"BuilderRole", "codebuild:BatchGetBuilds", project, publisherA, true, "a build follows its image"},
+		{"BuilderRole", "codebuild:StopBuild", project, publisherA, true, "a canceled build stops its image"},
+		{"BuilderRole", "codebuild:UpdateProject", project, publisherA, false, "a build gives the project another role"},
+		{"BuilderRole", "codebuild:ListBuildsForProject", project, publisherA, false, "a build finds the builds of others"},
+		{"BuilderRole", "iam:PassRole", s.ARN("BuildRunnerImagesRole"), publisherA, false, "a build starts a project with another role"},
+		{"BuilderRole", "s3:PutObject", builds + "app_a/job_1/1/1/context.tar.gz", publisherA, true, "a build stores its context"},
+		{"BuilderRole", "s3:GetObject", builds + "app_b/job_1/1/1/context.tar.gz", publisherA, false, "a build reads the Dockerfile of another app"},
+		{"BuilderRole", "s3:PutObject", builds + "app_b/job_1/1/1/layout.tar", publisherA, false, "a build replaces the image of another app"},
+		{"BuilderRole", "s3:PutObject", blobs + "/builds/app_a/x", publisherA, false, "a build writes to another bucket"},
+		{"BuilderRole", "s3:ListBucket", s.ARN("Builds"), publisherA, false, "a build lists what others build"},
+		{"BuilderRole", "s3:GetObject", builds + "app_a/job_1/1/1/layout.tar", nil, false, "a session without a tag reads an image"},
+		{"BuilderRole", "logs:GetLogEvents", imageLog + "app_a/job_1/1/uuid", publisherA, true, "a build reads the log of its image"},
+		{"BuilderRole", "logs:GetLogEvents", imageLog + "app_b/job_1/1/uuid", publisherA, false, "a build reads the log of another app's image"},
+		{"PublisherRole", "codebuild:StartBuild", project, publisherA, false, "a publisher starts a build"},
+		{"RunnerAPIRole", "codebuild:StartBuild", project, nil, false, "the Runner API starts a build by itself"},
+		{"BuildRunnerRole", "codebuild:StartBuild", project, nil, false, "the build runner starts a build without a job"},
+
+		// What a Dockerfile can use: the role of the project.
+		{"BuildRunnerImagesRole", "logs:PutLogEvents", imageLog + "app_a/job_1/1/uuid", nil, true, "CodeBuild writes the log of a build"},
+		{"BuildRunnerImagesRole", "logs:GetLogEvents", imageLog + "app_b/job_1/1/uuid", nil, false, "a Dockerfile reads the log of another app's image"},
+		{"BuildRunnerImagesRole", "logs:PutLogEvents", logs + "ins_a:log-stream:job_1/1", nil, false, "a Dockerfile writes an install's log"},
+		{"BuildRunnerImagesRole", "s3:GetObject", builds + "app_a/job_1/1/1/context.tar.gz", nil, false, "a Dockerfile reads the bucket without the step's URL"},
+		{"BuildRunnerImagesRole", "s3:PutObject", builds + "app_a/job_1/1/1/layout.tar", nil, false, "a Dockerfile writes the bucket without the step's URL"},
+		{"BuildRunnerImagesRole", "ecr:PutImage", ecr + "app/app_a/web/built", nil, false, "a Dockerfile pushes"},
+		{"BuildRunnerImagesRole", "ecr:GetAuthorizationToken", "*", nil, false, "a Dockerfile logs in to the registry"},
+		{"BuildRunnerImagesRole", "sts:AssumeRole", build, nil, false, "a Dockerfile becomes a build"},
+		{"BuildRunnerImagesRole", "codebuild:StartBuild", project, nil, false, "a Dockerfile starts builds"},
 		{"RunnerAPIRole", "ecr:PutImage", ecr + "app/app_a/web/built", nil, false, "the Runner API pushes by itself"},
 		{"ControlAPIRole", "ecr:PutImage", ecr + "app/app_a/web", nil, false, "the Control API pushes by itself"},
 		{"SessionRole", "ecr:PutImage", ecr + "runner", runnerA, false, "a runner replaces the runner that all customers start"},
@@ -220,7 +254,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ControlAPIRole", "lambda:InvokeFunction", alias("direct"), nil, false, "a function asks for customers' credentials"},
 		{"ControlAPIRole", "iam:PassRole", s.ARN("BuildRunnerRole"), nil, false, "a function passes on the build runner's role"},
 	}
-	for _, role := range []string{"ControlAPIRole", "SessionAPIRole", "RunnerAPIRole", "DirectRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole", "DirectAgentsRole", "DirectAgentsExecutionRole"} {
+	for _, role := range []string{"ControlAPIRole", "SessionAPIRole", "RunnerAPIRole", "DirectRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole", "BuildRunnerImagesRole", "BuilderRole", "DirectAgentsRole", "DirectAgentsExecutionRole"} {
 		for action, resource := range map[string]string{
 			"iam:CreateUser": "arn:aws:iam::111122223333:user/x", "iam:PutRolePolicy": session, "iam:PassRole": session,
 			"lambda:UpdateFunctionCode": s.ARN("ControlAPI"), "kms:ScheduleKeyDeletion": s.ARN("SealKey"), "kms:PutKeyPolicy": s.ARN("SigningKey"),
@@ -368,7 +402,7 @@ func allowAll() map[string]any {
 // allow them.
 func TestBucketsRefuse(t *testing.T) {
 	s := stack(t)
-	for _, id := range []string{"Blobs", "LogArchive", "AccessLogs", "Templates"} {
+	for _, id := range []string{"Blobs", "LogArchive", "AccessLogs", "Templates", "Builds"} {
 		policy := s.Resources[id+"Policy"].Properties["PolicyDocument"].(map[string]any)
 		question := func(principal, transport string) infratest.Question {
 			return infratest.Question{Principal: principal, Action: "s3:GetObject", Resource: s.ARN(id) + "/x", Account: infratest.Account,

@@ -67,7 +67,7 @@ func FromContext(get func(key string) string) (Props, error) {
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"),
 		Traces: get("otlpEndpoint"), Quotas: get("quotas"), RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
-		Build:  Build{Size: get("buildRunnerSize"), Network: Network{VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))}},
+		Build:  Build{Size: get("buildRunnerSize"), Images: Images{Size: get("imageBuildSize"), Architecture: get("imageBuildArchitecture"), BuildKit: get("imageBuildKit")}, Network: Network{VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))}},
 		Direct: Network{VPC: get("directLaunchVpc"), Subnets: fields(get("directLaunchSubnets"))},
 	}
 	protected, canary := true, true
@@ -82,7 +82,7 @@ func FromContext(get func(key string) string) (Props, error) {
 	}
 	p.Deletable, p.AllAtOnce = !protected, !canary
 	for key, field := range map[string]*int{
-		"functionMemoryMb": &p.MemoryMB, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
+		"functionMemoryMb": &p.MemoryMB, "imageBuilds": &p.Build.Images.Limit, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
 		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit, "logBurstMib": &p.LogBurst, "logMibPerHour": &p.LogPerHour, "alarmLostRunners": &p.LostRunners, "alarmStuckJobs": &p.StuckJobs,
 	} {
 		text := get(key)

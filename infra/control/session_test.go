@@ -125,6 +125,66 @@ func TestRunnerCredentialsAreLimited(t *testing.T) {
 	}
 }
 
+// The rows test the credentials with which attempt 2 of job_a lets CodeBuild build an image: the rendered session policy, on
+// the synthesized role, with the session's tag. The other sessions of the role push, and build no image.
+func TestImageBuildCredentialsAreLimited(t *testing.T) {
+	s := stack(t)
+	variables := s.Resources["RunnerAPI"].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+	places := places
+	places.Images = awssession.Images{Project: variables["FAIRLEAD_IMAGE_PROJECT"].(string), Bucket: strings.TrimPrefix(s.ARN("Builds"), "arn:aws:s3:::"), LogGroup: variables["FAIRLEAD_IMAGE_LOG_GROUP"].(string)}
+	read := func(text string, err error) (document map[string]any) {
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &document)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return document
+	}
+	images := read(awssession.ImageBuildPolicy(places, "app_a", "job_a", 2))
+	push := read(awssession.BuildPolicy(places, "app_a", "web"))
+	builds := s.ARN("Builds") + "/builds/"
+	rows := []struct {
+		what             string
+		policy           map[string]any
+		app              string
+		action, resource string
+		allowed          bool
+	}{
+		{"an attempt starts a build", images, "app_a", "codebuild:StartBuild", project, true},
+		{"an attempt follows its build", images, "app_a", "codebuild:BatchGetBuilds", project, true},
+		{"an attempt stops its build", images, "app_a", "codebuild:StopBuild", project, true},
+		{"an attempt starts another project", images, "app_a", "codebuild:StartBuild", project + "2", false},
+		{"an attempt stores its context", images, "app_a", "s3:PutObject", builds + "app_a/job_a/2/1/context.tar.gz", true},
+		{"an attempt fetches its image", images, "app_a", "s3:GetObject", builds + "app_a/job_a/2/1/layout.tar", true},
+		{"an attempt removes its objects", images, "app_a", "s3:DeleteObject", builds + "app_a/job_a/2/1/layout.tar", true},
+		{"an attempt reads the object of the previous attempt", images, "app_a", "s3:GetObject", builds + "app_a/job_a/1/1/layout.tar", false},
+		{"an attempt reads an object whose prefix begins as its own", images, "app_a", "s3:GetObject", builds + "app_a/job_a/22/1/layout.tar", false},
+		{"an attempt replaces the image of another job of its app", images, "app_a", "s3:PutObject", builds + "app_a/job_b/2/1/layout.tar", false},
+		{"an attempt replaces the image of another app", images, "app_a", "s3:PutObject", builds + "app_b/job_a/2/1/layout.tar", false},
+		{"an attempt reads its log", images, "app_a", "logs:GetLogEvents", imageLog + "app_a/job_a/2/uuid", true},
+		{"an attempt reads the log of another job", images, "app_a", "logs:GetLogEvents", imageLog + "app_a/job_b/2/uuid", false},
+		{"an attempt writes its log", images, "app_a", "logs:PutLogEvents", imageLog + "app_a/job_a/2/uuid", false},
+		{"an attempt pushes with this access", images, "app_a", "ecr:PutImage", ecr + "app/app_a/web/built", false},
+		{"an attempt logs in to the registry with this access", images, "app_a", "ecr:GetAuthorizationToken", "*", false},
+		{"A's policy in B's session fetches an image", images, "app_b", "s3:GetObject", builds + "app_a/job_a/2/1/layout.tar", false},
+		{"A's policy in B's session reads a log", images, "app_b", "logs:GetLogEvents", imageLog + "app_a/job_a/2/uuid", false},
+		{"the login that pushes starts a build", push, "app_a", "codebuild:StartBuild", project, false},
+		{"the login that pushes fetches an image", push, "app_a", "s3:GetObject", builds + "app_a/job_a/2/1/layout.tar", false},
+		{"a session without a session policy reads the image of another app", nil, "app_a", "s3:GetObject", builds + "app_b/job_a/2/1/layout.tar", false},
+	}
+	var questions []infratest.Question
+	for _, r := range rows {
+		questions = append(questions, infratest.Question{Principal: s.ARN("BuilderRole"), Action: r.action, Resource: r.resource, Account: infratest.Account,
+			Context: map[string]any{"aws:PrincipalTag/fairlead-app": r.app}, Identity: s.Policies("BuilderRole"), Session: r.policy})
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s (%s on %s): %t, want %t", r.what, r.action, r.resource, allowed, r.allowed)
+		}
+	}
+}
+
 // The trust policy of the role accepts the names and the tags that the functions give to
 // sessions and to attempts.
 func TestFunctionsOpenSessions(t *testing.T) {

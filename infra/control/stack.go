@@ -54,6 +54,7 @@ type builder struct {
 	table, logTable, cancels              awsdynamodb.CfnTable
 	served                                servedTable
 	accessLogs, blobs, archive, templates awss3.CfnBucket
+	builds                                awss3.CfnBucket
 	deadLetters                           map[string]awssqs.CfnQueue
 	webhooks, sweeps                      awssqs.CfnQueue
 	bus                                   awsevents.CfnEventBus
@@ -106,6 +107,7 @@ func New(scope constructs.Construct, props Props) (awscdk.Stack, error) {
 	b.queues()
 	b.makeBus()
 	b.published()
+	b.buildBucket()
 	b.makeAPI()
 	if err := b.makeFunctions(); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)

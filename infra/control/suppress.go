@@ -31,6 +31,8 @@ func (b *builder) suppress() error {
 		"OwnFolders":        "the repositories of one app, one for each component; a build's session reads that of its own component",
 		"OwnBuiltArtifacts": "the repositories of one app's built artifacts, one for each component",
 		"RegistryLogin":     "the action knows no resource; it opens what the other statements allow",
+		"OwnBuildFiles":     "the objects of one app's image builds",
+		"OwnBuildLogs":      "the streams of one app's image builds, one for each build",
 	})
 	if err != nil {
 		return err

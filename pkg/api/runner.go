@@ -401,6 +401,16 @@ func (s *server) stepRoutes(c *control.Control) {
 			}
 			return answer(*renderLogin(l), nil)
 		})
+	register(s, op{Route: wire.GetImageBuild, auth: leaseToken, tag: "Steps", summary: "Get access to the service that builds the image of a build job", status: http.StatusCreated,
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeNoImageBuilds, fairlead.CodeImageBuildsUnavailable})},
+		func(ctx context.Context, _ *JobPath) (*body[wire.ImageBuildAccess], error) {
+			a, err := c.ImageBuildAccess(ctx, callerOf(ctx).holder)
+			if err != nil {
+				return nil, err
+			}
+			return answer(wire.ImageBuildAccess{CloudAccess: renderCloudAccess(a), Project: a.Image.Project, Bucket: a.Image.Bucket, Prefix: a.Image.Prefix,
+				LogGroup: a.Image.LogGroup, LogStream: a.Image.LogStream}, nil)
+		})
 	type values struct {
 		JobPath
 		Name string `path:"name" pattern:"^(inputs|params|last|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`

@@ -77,6 +77,9 @@ type RunnerAPI struct {
 	CancelTable    string   `env:"FAIRLEAD_CANCEL_TABLE,notEmpty" doc:"name of the DynamoDB table of cancel markers"`
 	SessionRole    string   `env:"FAIRLEAD_SESSION_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each attempt, with the runner, install and app as session tags"`
 	BuilderRole    string   `env:"FAIRLEAD_BUILDER_ROLE,notEmpty" doc:"ARN of the role that the function assumes for each build of a component, with the app as session tag"`
+	ImageProject   string   `env:"FAIRLEAD_IMAGE_PROJECT" doc:"name of the CodeBuild project that builds images; empty: runners build images"`
+	ImageBucket    string   `env:"FAIRLEAD_IMAGE_BUCKET" doc:"name of the S3 bucket from which that project gets contexts, and to which it writes images"`
+	ImageLogGroup  string   `env:"FAIRLEAD_IMAGE_LOG_GROUP" doc:"log group of that project"`
 	LogBurst       int      `env:"FAIRLEAD_LOG_BURST_MIB" envDefault:"1024" doc:"MiB of log that the jobs of one runner may write at once after a pause"`
 	LogPerHour     int      `env:"FAIRLEAD_LOG_MIB_PER_HOUR" envDefault:"256" doc:"MiB of log that the jobs of one runner may write in an hour, without end"`
 	Version        string   `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`

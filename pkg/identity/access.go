@@ -35,6 +35,15 @@ type Access struct {
 	// Cancel is the place of the attempt's cancel marker, if the scope has a Job, or of the
 	// warm step's marker; the zero value: there are no markers.
 	Cancel cancelmark.Place
+
+	Image ImagePlace // only of the access of a build to the service that builds its image
+}
+
+// ImagePlace is where one attempt of a build lets a service build its image.
+type ImagePlace struct {
+	Project             string // of AWS CodeBuild
+	Bucket, Prefix      string // of the objects of this attempt; Prefix ends with a slash
+	LogGroup, LogStream string // LogStream is the prefix of this attempt's streams, without the slash that follows
 }
 
 // Granter grants access. Safe for concurrent use.

@@ -88,6 +88,10 @@ func allowedSkips(short bool) []allowedSkip {
 				add("a short run has it on one day in two or three, because it is slow and tests code that changes seldom", testName{pkg, test})
 			}
 		}
+		add("a short run has it on one day in three, because it builds images",
+			testName{"functions/internal/awstest", "TestImageIsBuiltWithoutARightToPush"},
+			testName{"runner/plugin/build/imagebuild/codebuild", "TestCodeBuild"},
+			testName{"runner/plugin/build/imagebuild/codebuild", "TestFailuresHaveReasonAndAdvice"})
 		add("it needs programs that take minutes to build: make test-all runs it",
 			testName{"runner/plugin/terraform", "TestTheOldestSupportedTools"},
 			testName{"runner/plugin/terraform", "TestOldestToolsRefuseUnsupportedPlans"})
@@ -118,6 +122,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestAppDeploysThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestAWSServiceDeploysThroughTheStacks"},
 			testName{"functions/internal/awstest", "TestBuildRunnerRunsBesideControlPlane"},
+			testName{"functions/internal/awstest", "TestDockerfileIsBuiltByCodeBuildAndInstalled"},
 			testName{"functions/internal/awstest", "TestOneCommandDeploysTheAccount"})
 	}
 	return rows

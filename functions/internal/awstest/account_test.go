@@ -34,6 +34,8 @@ import (
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/functions/internal/runtimetest"
 	"github.com/fairlead/fairlead/pkg/seal/kms/kmstest"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuildtest"
+	"github.com/fairlead/fairlead/tools/buildkitd/daemon"
 	"github.com/fairlead/fairlead/tools/dockerd"
 	"github.com/fairlead/fairlead/tools/dynamodblocal"
 	"github.com/fairlead/fairlead/tools/elasticmq"
@@ -51,6 +53,8 @@ var (
 	queues  elasticmq.Server
 	cluster kube.Server
 	engine  dockerd.Server
+	// buildkit builds the images of CodeBuild.
+	buildkit daemon.Server
 )
 
 func TestMain(m *testing.M) {
@@ -59,6 +63,7 @@ func TestMain(m *testing.M) {
 	queues.Stop()
 	cluster.Stop()
 	engine.Stop()
+	buildkit.Stop()
 	os.Exit(code)
 }
 
@@ -81,8 +86,9 @@ type account struct {
 	functions map[string]*function
 	registry  *registry
 	buckets   []string
-	managed   map[string]iamtest.Policy // AWS's own policies, by ARN; one that is not here permits nothing
-	meter     *meter                    // counts what the functions use; nil: nothing does
+	projects  map[string]codebuildtest.Project // of CodeBuild, by logical id
+	managed   map[string]iamtest.Policy        // AWS's own policies, by ARN; one that is not here permits nothing
+	meter     *meter                           // counts what the functions use; nil: nothing does
 }
 
 // function is a function of the stack with its execution environments.
@@ -128,7 +134,7 @@ func deploy(t testing.TB, tmpl template) *account {
 	server := moto.Server{Own: true}
 	t.Cleanup(server.Stop)
 	other := server.Endpoint(t)
-	a := &account{id: strings.ToLower(rand.Text())[:8], moto: other, functions: map[string]*function{},
+	a := &account{id: strings.ToLower(rand.Text())[:8], moto: other, functions: map[string]*function{}, projects: map[string]codebuildtest.Project{},
 		resolver: &resolver{t: t, tmpl: tmpl, made: map[string]made{}}}
 	signing := "arn:aws:kms:" + region + ":" + accountID + ":key/" + a.id
 	a.endpoints = map[string]string{"DYNAMODB": tables.Endpoint(t), "SQS": queues.Endpoint(t), "S3": other, "EVENTBRIDGE": other, "CLOUDWATCH_LOGS": other, "SSM": other,
@@ -148,7 +154,7 @@ func deploy(t testing.TB, tmpl template) *account {
 		{"AWS::Logs::LogGroup", a.logGroup}, {"AWS::IAM::Role", a.role}, {"AWS::KMS::Key", func(id string, p map[string]any) made { return a.key(id, p, signing) }},
 		{"AWS::DynamoDB::Table", a.table}, {"AWS::S3::Bucket", a.bucket}, {"AWS::SQS::Queue", a.queue}, {"AWS::Events::EventBus", a.bus}, {"AWS::ECR::Repository", a.repository},
 		{"AWS::Lambda::Function", a.lambda}, {"AWS::Lambda::Alias", a.alias}, {"AWS::Events::Rule", a.rule}, {"AWS::ApiGatewayV2::Integration", a.integration},
-		{"AWS::ApiGatewayV2::Route", a.nothing}, {"AWS::Lambda::EventSourceMapping", a.nothing},
+		{"AWS::CodeBuild::Project", a.project}, {"AWS::ApiGatewayV2::Route", a.nothing}, {"AWS::Lambda::EventSourceMapping", a.nothing},
 	}
 	known := maps.Clone(ignored)
 	for id, res := range a.tmpl.Resources {
@@ -206,9 +212,20 @@ func (a *account) nothing(string, map[string]any) made { return made{} }
 
 func (a *account) logGroup(id string, p map[string]any) made {
 	name := a.text(p["LogGroupName"]) + "-" + a.id + id
+	if id == "BuildRunnerImagesLog" { // the Runner API knows this group by its name
+		name = a.text(p["LogGroupName"])
+	}
 	_, err := cloudwatchlogs.NewFromConfig(a.config("CLOUDWATCH_LOGS")).CreateLogGroup(a.t.Context(), &cloudwatchlogs.CreateLogGroupInput{LogGroupName: &name})
 	a.ok("create log group "+name, err)
 	return made{ref: name, attr: map[string]string{"Arn": "arn:aws:logs:" + region + ":" + accountID + ":log-group:" + name + ":*"}}
+}
+
+// project keeps a project of CodeBuild, for the service that a test starts with it.
+func (a *account) project(id string, p map[string]any) made {
+	properties, err := codebuildtest.ReadProject(a.value(p).(map[string]any))
+	a.ok("read the project "+id, err)
+	a.projects[id] = properties
+	return made{ref: properties.Name, attr: map[string]string{"Arn": "arn:aws:codebuild:" + region + ":" + accountID + ":project/" + properties.Name}}
 }
 
 // role creates only a name. The guard gets the role's policies later, because they name

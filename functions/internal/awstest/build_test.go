@@ -80,10 +80,13 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 func (v *vendor) stackResolver() *resolver {
 	v.account.t.Helper()
 	r := &resolver{t: v.account.t, tmpl: releasedTemplate(v.account.t, v.kept), made: v.made}
-	for kind, create := range map[string]func(string, map[string]any) made{"AWS::IAM::Role": v.role, "AWS::Logs::LogGroup": v.logGroup} {
-		for _, id := range r.tmpl.ofType(kind) {
+	for _, m := range []struct {
+		kind   string
+		create func(string, map[string]any) made
+	}{{"AWS::IAM::Role", v.role}, {"AWS::Logs::LogGroup", v.logGroup}, {"AWS::CodeBuild::Project", v.project}} { // a project names its role and its log
+		for _, id := range r.tmpl.ofType(m.kind) {
 			if _, ok := r.made[id]; !ok {
-				r.made[id] = create(id, r.tmpl.Resources[id].Properties)
+				r.made[id] = m.create(id, r.tmpl.Resources[id].Properties)
 			}
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,8 +29,8 @@ import (
 const registryHost = accountID + ".dkr.ecr." + region + ".amazonaws.com"
 
 // registry serves ECR: moto creates the repositories, and the registries of the embedded
-// server keep their content: one that of the artifacts, and another one that of the images
-// of installs. A login permits what the role that requested the login may do.
+// server keep their content: one that of the artifacts that people publish, and another one
+// that of images and of what builds push. A login permits what the role that requested the login may do.
 type registry struct {
 	t      testing.TB
 	moto   http.Handler
@@ -145,7 +147,7 @@ func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]any{"code": "NAME_UNKNOWN", "message": "the repository does not exist"}}})
 			return
 		}
-		if images {
+		if images || strings.HasSuffix(m[1], "/built") { // ECR stores whole images and artifacts alike
 			g.images.ServeHTTP(w, r)
 			return
 		}
@@ -172,4 +174,17 @@ func (g *registry) has(repository, reference string) bool {
 	answer := httptest.NewRecorder()
 	g.files.ServeHTTP(answer, httptest.NewRequest(http.MethodHead, "/v2/"+repository+"/manifests/"+reference, nil))
 	return answer.Code == http.StatusOK
+}
+
+// with returns the names of the repositories that have the image by its digest, sorted.
+func (g *registry) with(digest string) (names []string) {
+	g.mu.Lock()
+	made := slices.Sorted(maps.Keys(g.made))
+	g.mu.Unlock()
+	for _, name := range made {
+		if g.has(name, digest) || g.hasImage(name, digest) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

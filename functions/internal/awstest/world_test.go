@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/functions/internal/plane"
 	"github.com/fairlead/fairlead/runner/executor/ecstest"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuildtest"
 	"github.com/fairlead/fairlead/test/hosts"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -39,6 +40,7 @@ type world struct {
 	config           string // the CLI's configuration folder
 	close            func() // stops the pumps; call it before the test ends, because the functions end with the test
 	tasks            *ecstest.Cloud
+	images           *codebuildtest.Service // nil: the account has no project of CodeBuild; see buildImages
 }
 
 // skipIfShort skips a test that takes minutes in a short run.
@@ -110,6 +112,9 @@ func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	tasks, err := w.guard.Handler("ECS", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.tasks.ServeHTTP(rw, r) }))
 	w.ok("guard ECS", err)
 	served["ecs."+region+".amazonaws.com"] = tasks
+	images, err := w.guard.Handler("CODEBUILD", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.images.ServeHTTP(rw, r) }))
+	w.ok("guard CodeBuild", err)
+	served["codebuild."+region+".amazonaws.com"] = images
 	authority, proxy := hosts.Serve(t, served)
 	w.authority, w.proxy = authority, proxy
 	w.environ = []string{"SSL_CERT_FILE=" + authority, "HTTPS_PROXY=" + proxy, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}

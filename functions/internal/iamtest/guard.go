@@ -41,6 +41,7 @@ func (s service) region(own string) string {
 // services lists the services by the SDK's names, as in AWS_ENDPOINT_URL_SQS.
 var services = map[string]service{
 	"CLOUDWATCH_LOGS": {"logs", (*Guard).logs, inJSON},
+	"CODEBUILD":       {"codebuild", (*Guard).codebuild, inJSON},
 	"DYNAMODB":        {"dynamodb", (*Guard).dynamodb, inJSON},
 	"ECR":             {"ecr", (*Guard).ecr, inJSON},
 	"EC2":             {"ec2", (*Guard).ec2, ec2XML},

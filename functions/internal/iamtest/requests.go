@@ -199,6 +199,45 @@ func (g *Guard) ssm(operation string, _ *http.Request, body []byte) ([]Call, err
 	return withTags([]Call{{Action: "ssm:" + operation, Resource: g.named("ssm", "parameter/", in.Name)}}, "ssm:AddTagsToResource", pairs(in.Tags)), nil
 }
 
+// codebuild knows the calls of a build. An override of StartBuild is a condition key, or is refused here.
+func (g *Guard) codebuild(operation string, _ *http.Request, body []byte) ([]Call, error) {
+	var in struct {
+		ProjectName, BuildspecOverride, ID, IdempotencyToken string
+		IDs                                                  []string
+		EnvironmentVariablesOverride, LogsConfigOverride     any // have no condition keys that a policy here compares
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil {
+		return nil, unknown("%w", err)
+	}
+	of := func(project string, context map[string]any) Call {
+		return Call{Action: "codebuild:" + operation, Resource: g.arn("codebuild", "project/"+project), Context: context}
+	}
+	var calls []Call
+	switch operation {
+	case "StartBuild":
+		context := map[string]any{}
+		if in.BuildspecOverride != "" {
+			context["codebuild:source.buildspec"] = in.BuildspecOverride
+		}
+		return []Call{of(in.ProjectName, context)}, nil
+	case "StopBuild":
+		in.IDs = []string{in.ID}
+	case "BatchGetBuilds":
+	default:
+		return nil, unknown("%s", operation)
+	}
+	for _, id := range in.IDs {
+		project, _, ok := strings.Cut(id, ":")
+		if !ok {
+			return nil, unknown("%q is not the ID of a build", id)
+		}
+		calls = append(calls, of(project, nil))
+	}
+	return calls, nil
+}
+
 // lambda knows only invocations, whose path names the function by its ARN.
 func (g *Guard) lambda(_ string, r *http.Request, _ []byte) ([]Call, error) {
 	path, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/2015-03-31/functions/"), "/invocations")

@@ -71,7 +71,7 @@ func RunnerAPI(ctx context.Context, p Process[config.RunnerAPI]) (any, error) {
 	c := p.Config
 	plane, err := Control(ctx, p.AWS, Resources{Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Attests: true,
 		Sessions: &awssession.Options{Role: c.SessionRole, QueuePrefix: c.QueuePrefix, LogGroupPrefix: c.LogGroupPrefix, ArtifactPrefix: c.ArtifactPrefix},
-		Building: &awssession.Options{Role: c.BuilderRole, ArtifactPrefix: c.ArtifactPrefix},
+		Building: &awssession.Options{Role: c.BuilderRole, ArtifactPrefix: c.ArtifactPrefix, Images: awssession.Images{Project: c.ImageProject, Bucket: c.ImageBucket, LogGroup: c.ImageLogGroup}},
 		SealKey:  c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey, LogBudget: joblog.BudgetOf(c.LogBurst, c.LogPerHour)}, p.Logger)
 	if err != nil {
 		return nil, err

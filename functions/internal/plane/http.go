@@ -32,10 +32,11 @@ func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 // HTTP returns a handler of an API Gateway HTTP API's events, payload version 2.0; h answers the
 // requests.
 func HTTP(h http.Handler, logger *slog.Logger) func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	adapter := httpadapter.NewV2(withStatus(h))
+	adapter := httpadapter.NewV2(withHeaders(withStatus(h)))
 	return func(ctx context.Context, e events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		ctx, cancel := withMargin(ctx)
 		defer cancel()
+		ctx = context.WithValue(ctx, headersKey{}, e.Headers)
 		answer, err := adapter.ProxyWithContext(ctx, e)
 		if err == nil {
 			return fitting(answer), nil
@@ -45,6 +46,21 @@ func HTTP(h http.Handler, logger *slog.Logger) func(context.Context, events.APIG
 		logger.Warn("a request could not be read", "request", e.RequestContext.RequestID, "error", err)
 		return malformed(), nil
 	}
+}
+
+// headersKey is the key of the event's headers in the context of a request.
+type headersKey struct{}
+
+// withHeaders gives requests the headers of the event. The adapter cuts each value at its commas into several headers with
+// one name, and a handler that reads the first one would miss the rest.
+func withHeaders(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		headers, _ := r.Context().Value(headersKey{}).(map[string]string)
+		for name, value := range headers {
+			r.Header.Set(name, value)
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // The limits of API Gateway and Lambda. An event and an answer have at most 6 MB of JSON. A binary body becomes

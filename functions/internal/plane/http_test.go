@@ -35,3 +35,15 @@ func TestAnswerWithoutStatusIs200(t *testing.T) {
 		})
 	}
 }
+
+// A step names the fields that it knows in one header, with commas between them. The control plane read the first name only,
+// and left the provenance out of each job spec, so that each step refused a component that a build had made.
+func TestHeaderWithCommasArrivesWhole(t *testing.T) {
+	var got string
+	serve := plane.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Fairlead-Spec-Fields") }), slog.New(slog.DiscardHandler))
+	_, err := serve(context.Background(), events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/x", Headers: map[string]string{"fairlead-spec-fields": "version,provenance"},
+		RequestContext: events.APIGatewayV2HTTPRequestContext{DomainName: "x", HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: "POST"}}})
+	if err != nil || got != "version,provenance" {
+		t.Errorf("the header is %q, %v", got, err)
+	}
+}

@@ -90,6 +90,9 @@ func grantAccess(ctx context.Context, cfg aws.Config, r Resources, parts *contro
 				return err
 			}
 			registry.Build = builder.Build
+			if r.Building.Images.Project != "" {
+				parts.ImageBuilds = builder
+			}
 		}
 		parts.Artifacts = ecr.New(cfg, registry)
 	}

@@ -161,13 +161,14 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 			_, err := c.HeartbeatJob(ctx, "job_1", time.Minute, time.Second)
 			return err
 		},
-		"POST /runner/v1/jobs/job_1/pull-login":   func(c *client.Client) error { _, err := c.PullLogin(ctx, "job_1"); return err },
-		"POST /runner/v1/jobs/job_1/log-access":   func(c *client.Client) error { _, err := c.RenewLogAccess(ctx, "job_1"); return err },
-		"PUT /runner/v1/jobs/job_1/log?offset=5":  func(c *client.Client) error { _, err := c.AppendLog(ctx, "job_1", 5, []byte("line\n")); return err },
-		"POST /runner/v1/jobs/job_1/finish":       func(c *client.Client) error { return c.Finish(ctx, "job_1", wire.FinishRequest{}) },
-		"PUT /runner/v1/jobs/job_1/plan":          func(c *client.Client) error { return c.PutPlan(ctx, "job_1", []byte{1}) },
-		"GET /runner/v1/jobs/job_1/values/inputs": func(c *client.Client) error { _, err := c.GetValues(ctx, "job_1", "inputs"); return err },
-		"GET /runner/v1/jobs/job_1/plan":          func(c *client.Client) error { _, err := c.GetPlan(ctx, "job_1"); return err },
+		"POST /runner/v1/jobs/job_1/pull-login":         func(c *client.Client) error { _, err := c.PullLogin(ctx, "job_1"); return err },
+		"POST /runner/v1/jobs/job_1/image-build-access": func(c *client.Client) error { _, err := c.ImageBuild(ctx, "job_1"); return err },
+		"POST /runner/v1/jobs/job_1/log-access":         func(c *client.Client) error { _, err := c.RenewLogAccess(ctx, "job_1"); return err },
+		"PUT /runner/v1/jobs/job_1/log?offset=5":        func(c *client.Client) error { _, err := c.AppendLog(ctx, "job_1", 5, []byte("line\n")); return err },
+		"POST /runner/v1/jobs/job_1/finish":             func(c *client.Client) error { return c.Finish(ctx, "job_1", wire.FinishRequest{}) },
+		"PUT /runner/v1/jobs/job_1/plan":                func(c *client.Client) error { return c.PutPlan(ctx, "job_1", []byte{1}) },
+		"GET /runner/v1/jobs/job_1/values/inputs":       func(c *client.Client) error { _, err := c.GetValues(ctx, "job_1", "inputs"); return err },
+		"GET /runner/v1/jobs/job_1/plan":                func(c *client.Client) error { _, err := c.GetPlan(ctx, "job_1"); return err },
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := serve(t, answer(struct{}{}))

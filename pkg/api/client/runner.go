@@ -94,6 +94,12 @@ func (c *Client) PullLogin(ctx context.Context, job string) (wire.RegistryLogin,
 	return get[wire.RegistryLogin](ctx, c, call{route: wire.GetPullLogin, path: vars{"job": job}})
 }
 
+// ImageBuild returns access to the service that builds the image of a build job. If the
+// runner builds the image, ImageBuild returns an *Error with code "no-image-builds".
+func (c *Client) ImageBuild(ctx context.Context, job string) (wire.ImageBuildAccess, error) {
+	return get[wire.ImageBuildAccess](ctx, c, call{route: wire.GetImageBuild, path: vars{"job": job}})
+}
+
 // GetWarmMarker returns the place of a warm step's marker. The client's token must be the warm token of the step.
 func (c *Client) GetWarmMarker(ctx context.Context, warm string) (wire.WarmMarker, error) {
 	return get[wire.WarmMarker](ctx, c, call{route: wire.GetWarmMarker, path: vars{"warm": warm}})

@@ -31,6 +31,7 @@ var (
 	AppendJobLog     = Route{"append-job-log", "PUT", "/runner/v1/jobs/{job}/log"}
 	RenewLogAccess   = Route{"renew-log-access", "POST", "/runner/v1/jobs/{job}/log-access"}
 	GetPullLogin     = Route{"create-pull-login", "POST", "/runner/v1/jobs/{job}/pull-login"}
+	GetImageBuild    = Route{"create-image-build-access", "POST", "/runner/v1/jobs/{job}/image-build-access"}
 	GetValues        = Route{"get-values", "GET", "/runner/v1/jobs/{job}/values/{name}"}
 	FinishJob        = Route{"finish-job", "POST", "/runner/v1/jobs/{job}/finish"}
 	StagePart        = Route{"stage-part", "PUT", "/runner/v1/jobs/{job}/parts/{digest}/{part}"}
@@ -193,6 +194,18 @@ type QueueAccess struct {
 type LogAccess struct {
 	CloudAccess
 	Group string `json:"group" doc:"The log group"`
+}
+
+// ImageBuildAccess gives a build access to AWS CodeBuild, which builds its image without
+// a right to push. The credentials also permit reading and writing the objects below
+// Prefix, and reading the log streams below LogStream.
+type ImageBuildAccess struct {
+	CloudAccess
+	Project   string `json:"project" doc:"The project of CodeBuild"`
+	Bucket    string `json:"bucket" doc:"The S3 bucket of contexts and images"`
+	Prefix    string `json:"prefix" doc:"Prefix of the keys of this attempt, with a slash at its end"`
+	LogGroup  string `json:"log_group" doc:"The log group of the project"`
+	LogStream string `json:"log_stream" doc:"Prefix of the names of this attempt's log streams, without the slash that follows"`
 }
 
 // SessionHeartbeat reports the condition of the agent.

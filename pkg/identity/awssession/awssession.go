@@ -19,6 +19,11 @@ import (
 // The credentials and the session are renewed before they expire.
 const lifetime = 15 * time.Minute
 
+// imageLifetime is the lifetime of a build's access to the service that builds its image. The URLs that the service gets are
+// valid as long as the credentials, and the service uses the last one at the end of its build. It is the longest that STS
+// permits to a caller that has a role itself. The timeouts of the stack's project are shorter in sum.
+const imageLifetime = time.Hour
+
 // attemptTimeout is the timeout of one request to STS, which normally responds within milliseconds.
 const attemptTimeout = 5 * time.Second
 
@@ -29,6 +34,7 @@ type Options struct {
 	// CancelTable is the table of cancel markers, and CancelURL the endpoint of DynamoDB for
 	// steps; "": steps find no markers.
 	CancelTable, CancelURL string
+	Images                 Images
 }
 
 // Granter is an identity.Granter for runners' sessions and attempts. A second Granter, with another role, grants
@@ -52,7 +58,7 @@ func New(cfg aws.Config, o Options) (*Granter, error) {
 		client: sts.NewFromConfig(awsapi.Bound(cfg, attemptTimeout)),
 		role:   o.Role,
 		places: Places{Partition: partition, Region: cfg.Region, Account: account,
-			QueuePrefix: o.QueuePrefix, LogGroupPrefix: o.LogGroupPrefix, ArtifactPrefix: o.ArtifactPrefix, CancelTable: o.CancelTable},
+			QueuePrefix: o.QueuePrefix, LogGroupPrefix: o.LogGroupPrefix, ArtifactPrefix: o.ArtifactPrefix, CancelTable: o.CancelTable, Images: o.Images},
 		url: o.CancelURL,
 	}, nil
 }
@@ -66,7 +72,7 @@ func (g *Granter) Grant(ctx context.Context, s identity.Scope) (identity.Access,
 	if err != nil {
 		return identity.Access{}, err
 	}
-	a, err := g.assume(ctx, SessionName(s), document, Tags(s))
+	a, err := g.assume(ctx, SessionName(s), document, Tags(s), lifetime)
 	if err != nil {
 		return identity.Access{}, err
 	}
@@ -88,7 +94,7 @@ func (g *Granter) Publish(ctx context.Context, app fairlead.AppID) (identity.Acc
 	if err != nil {
 		return identity.Access{}, err
 	}
-	a, err := g.assume(ctx, string(app), document, []Tag{{TagApp, string(app)}})
+	a, err := g.assume(ctx, string(app), document, []Tag{{TagApp, string(app)}}, lifetime)
 	a.Repository = g.places.Repository(app)
 	return a, err
 }
@@ -100,18 +106,32 @@ func (g *Granter) Build(ctx context.Context, app fairlead.AppID, component strin
 	if err != nil {
 		return identity.Access{}, err
 	}
-	a, err := g.assume(ctx, string(app), document, []Tag{{TagApp, string(app)}})
+	a, err := g.assume(ctx, string(app), document, []Tag{{TagApp, string(app)}}, lifetime)
 	a.Repository = g.places.Repository(app)
 	return a, err
 }
 
-func (g *Granter) assume(ctx context.Context, name, document string, tagged []Tag) (identity.Access, error) {
+// BuildImage returns credentials with which an attempt of a build lets AWS CodeBuild build an image.
+func (g *Granter) BuildImage(ctx context.Context, app fairlead.AppID, id fairlead.JobID, epoch int64) (identity.Access, error) {
+	document, err := ImageBuildPolicy(g.places, app, id, epoch)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	a, err := g.assume(ctx, string(app), document, []Tag{{TagApp, string(app)}}, imageLifetime)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	a.Image = g.places.image(app, id, epoch)
+	return a, nil
+}
+
+func (g *Granter) assume(ctx context.Context, name, document string, tagged []Tag, life time.Duration) (identity.Access, error) {
 	var tags []types.Tag
 	for _, t := range tagged {
 		tags = append(tags, types.Tag{Key: aws.String(t.Key), Value: aws.String(t.Value)})
 	}
 	out, err := g.client.AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: &g.role, RoleSessionName: &name,
-		Policy: &document, Tags: tags, DurationSeconds: aws.Int32(int32(lifetime / time.Second))})
+		Policy: &document, Tags: tags, DurationSeconds: aws.Int32(int32(life / time.Second))})
 	if err != nil {
 		return identity.Access{}, awsapi.Classify(ctx, "STS", "assume the role of session "+name, err)
 	}

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 }
 
 var places = awssession.Places{Partition: "aws", Region: "eu-central-1", Account: "123456789012",
-	QueuePrefix: "fairlead-prod-", LogGroupPrefix: "/fairlead-prod/install/", ArtifactPrefix: "fairlead-prod/app/", CancelTable: "fairlead-prod-cancels"}
+	QueuePrefix: "fairlead-prod-", LogGroupPrefix: "/fairlead-prod/install/", ArtifactPrefix: "fairlead-prod/app/", CancelTable: "fairlead-prod-cancels",
+	Images: awssession.Images{Project: "fairlead-prod-image-build", Bucket: "builds-1a2b", LogGroup: "/fairlead-prod/image-build"}}
 
 var (
 	session = identity.Scope{Runner: "run_a", Queue: "runner-run_a"}
@@ -87,6 +88,28 @@ func TestPolicyIsExact(t *testing.T) {
 		`{"Effect":"Allow","Action":["ecr:GetAuthorizationToken"],"Resource":"*"}]}` {
 		t.Errorf("the policy of a build is %s, %v", got, err)
 	}
+	if got, err := awssession.ImageBuildPolicy(places, "app_a", "job_a", 3); err != nil || got != `{"Version":"2012-10-17","Statement":[`+
+		`{"Effect":"Allow","Action":["codebuild:StartBuild","codebuild:BatchGetBuilds","codebuild:StopBuild"],"Resource":"arn:aws:codebuild:eu-central-1:123456789012:project/fairlead-prod-image-build"},`+
+		`{"Effect":"Allow","Action":["s3:GetObject","s3:PutObject","s3:DeleteObject"],"Resource":"arn:aws:s3:::builds-1a2b/builds/app_a/job_a/3/*"},`+
+		`{"Effect":"Allow","Action":["logs:GetLogEvents"],"Resource":"arn:aws:logs:eu-central-1:123456789012:log-group:/fairlead-prod/image-build:log-stream:app_a/job_a/3/*"}]}` {
+		t.Errorf("the policy of an image's build is %s, %v", got, err)
+	}
+	for _, id := range []fairlead.JobID{"", "*", "job_*", "job_a/../job_b", "${aws:userid}"} {
+		if got, err := awssession.ImageBuildPolicy(places, "app_a", id, 3); err == nil {
+			t.Errorf("ImageBuildPolicy of %q returns %s, want an error", id, got)
+		}
+	}
+	none := places
+	none.Images = awssession.Images{}
+	for name, policy := range map[string]func() (string, error){
+		"no epoch":   func() (string, error) { return awssession.ImageBuildPolicy(places, "app_a", "job_a", 0) },
+		"a wildcard": func() (string, error) { return awssession.ImageBuildPolicy(places, "app_*", "job_a", 1) },
+		"no project": func() (string, error) { return awssession.ImageBuildPolicy(none, "app_a", "job_a", 1) },
+	} {
+		if got, err := policy(); err == nil {
+			t.Errorf("%s: ImageBuildPolicy returns %s, want an error", name, got)
+		}
+	}
 	for _, component := range []string{"", "*", "web/*", "../web", "web?", "${aws:PrincipalTag/x}", "Web"} {
 		if got, err := awssession.BuildPolicy(places, "app_a", component); err == nil {
 			t.Errorf("BuildPolicy of %q returns %s, want an error", component, got)
@@ -118,6 +141,10 @@ func TestPolicyIsBelowLimits(t *testing.T) {
 	got, err := awssession.Policy(long, s)
 	if err != nil || len(got) > awssession.MaxPolicy*2/3 {
 		t.Errorf("the policy has %d characters, %v", len(got), err)
+	}
+	long.Images = awssession.Images{Project: strings.Repeat("x", 100), Bucket: strings.Repeat("x", 63), LogGroup: "/" + strings.Repeat("x", 99)}
+	if got, err := awssession.ImageBuildPolicy(long, s.App, s.Job, s.Epoch); err != nil || len(got) > awssession.MaxPolicy*2/3 {
+		t.Errorf("the policy of an image's build has %d characters, %v", len(got), err)
 	}
 	if n := len(awssession.SessionName(s)); n > 64 {
 		t.Errorf("the session's name has %d characters, want at most 64", n)
@@ -165,7 +192,7 @@ func granter(t *testing.T, cfg aws.Config) *awssession.Granter {
 	t.Helper()
 	g, err := awssession.New(cfg, awssession.Options{Role: "arn:aws:iam::123456789012:role/fairlead-prod-runner-session-eu-central-1",
 		QueuePrefix: places.QueuePrefix, LogGroupPrefix: places.LogGroupPrefix, ArtifactPrefix: places.ArtifactPrefix,
-		CancelTable: places.CancelTable, CancelURL: "https://dynamodb.eu-central-1.amazonaws.com"})
+		CancelTable: places.CancelTable, CancelURL: "https://dynamodb.eu-central-1.amazonaws.com", Images: places.Images})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +255,11 @@ func TestGrantAssumesRoleWithPolicyAndTags(t *testing.T) {
 	}
 	if got := tagsIn(form); form.Get("RoleSessionName") != "run_a@ins_a" || got != "map[fairlead-app:app_a fairlead-install:ins_a fairlead-runner:run_a]" {
 		t.Errorf("the session of an attempt is %s with %s", form.Get("RoleSessionName"), got)
+	}
+	a, err = g.BuildImage(t.Context(), "app_a", "job_a", 3)
+	image := identity.ImagePlace{Project: "fairlead-prod-image-build", Bucket: "builds-1a2b", Prefix: "builds/app_a/job_a/3/", LogGroup: "/fairlead-prod/image-build", LogStream: "app_a/job_a/3"}
+	if err != nil || a.Image != image || a.Repository != "" || form.Get("DurationSeconds") != "3600" || form.Get("RoleSessionName") != "app_a" || tagsIn(form) != "map[fairlead-app:app_a]" {
+		t.Errorf("the build of an image got %+v, %v with %v", a.Image, err, form)
 	}
 	code = "AccessDenied"
 	if _, err := g.Grant(t.Context(), session); err == nil || strings.Contains(err.Error(), a.SecretAccessKey) {

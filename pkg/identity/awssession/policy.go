@@ -42,7 +42,18 @@ type Places struct {
 	Partition, Region, Account                  string
 	QueuePrefix, LogGroupPrefix, ArtifactPrefix string
 	CancelTable                                 string // table of cancel markers; "": none
+	Images                                      Images
 }
+
+// Images locates what builds images in AWS CodeBuild.
+type Images struct {
+	Project  string // "": nothing builds images
+	Bucket   string // of contexts and images
+	LogGroup string // of the project
+}
+
+// builds begins the keys of the bucket. infra/control has the same text.
+const builds = "builds/"
 
 func (p Places) arn(service, resource string) string {
 	return "arn:" + p.Partition + ":" + service + ":" + p.Region + ":" + p.Account + ":" + resource
@@ -74,7 +85,9 @@ var (
 	publishActions  = [...]string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
 		"ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}
 	// pushActions are the publishActions that write.
-	pushActions = publishActions[3:]
+	pushActions       = publishActions[3:]
+	imageBuildActions = [...]string{"codebuild:StartBuild", "codebuild:BatchGetBuilds", "codebuild:StopBuild"}
+	imageFileActions  = [...]string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
 	// This action cannot be limited to resources. The login gives access only to resources that the other statements permit.
 	registryLogin = statement{Effect: "Allow", Action: []string{"ecr:GetAuthorizationToken"}, Resource: "*"}
 )
@@ -175,6 +188,26 @@ func BuildPolicy(p Places, app fairlead.AppID, component string) (string, error)
 	}
 	return render([]statement{{Effect: "Allow", Action: publishActions[:], Resource: p.arn("ecr", "repository/"+p.Repository(app)+"/"+component+"/"+builtFolder)},
 		{Effect: "Allow", Action: artifactActions[:], Resource: p.arn("ecr", "repository/"+p.Repository(app)+"/"+component)}, registryLogin})
+}
+
+// ImageBuildPolicy returns the session policy of an attempt of a build that lets AWS CodeBuild build an image, as JSON: it
+// permits builds of the project, access to the attempt's own objects, and reading the attempt's own log. It permits no push.
+func ImageBuildPolicy(p Places, app fairlead.AppID, id fairlead.JobID, epoch int64) (string, error) {
+	if !identifier.MatchString(string(app)) || !identifier.MatchString(string(id)) || epoch < 1 || p.Images.Project == "" {
+		return "", fmt.Errorf("session policy: job %.80q of app %.80q with epoch %d is not an attempt of a build, or nothing builds images", id, app, epoch)
+	}
+	own := p.image(app, id, epoch)
+	return render([]statement{
+		{Effect: "Allow", Action: imageBuildActions[:], Resource: p.arn("codebuild", "project/"+own.Project)},
+		{Effect: "Allow", Action: imageFileActions[:], Resource: "arn:" + p.Partition + ":s3:::" + own.Bucket + "/" + own.Prefix + "*"},
+		{Effect: "Allow", Action: []string{"logs:GetLogEvents"}, Resource: p.arn("logs", "log-group:"+own.LogGroup+":log-stream:"+own.LogStream+"/*")},
+	})
+}
+
+// image returns the place of an attempt of a build. The app comes first, because the role's own policy depends on it.
+func (p Places) image(app fairlead.AppID, id fairlead.JobID, epoch int64) identity.ImagePlace {
+	attempt := string(app) + "/" + string(id) + "/" + strconv.FormatInt(epoch, 10)
+	return identity.ImagePlace{Project: p.Images.Project, Bucket: p.Images.Bucket, Prefix: builds + attempt + "/", LogGroup: p.Images.LogGroup, LogStream: attempt}
 }
 
 func render(list []statement) (string, error) {

@@ -27,15 +27,20 @@ type fetcher struct {
 	login  *login
 }
 
-// fetcher returns a fetcher for the spec. It uses the proxy of the job's environment. Only the host of the origin gets
-// the password, also after a redirect.
-func (p *Plugin) fetcher(spec plugin.Spec, env plugin.Env) fetcher {
+// transport returns a transport that uses the proxy of the job's environment.
+func (p *Plugin) transport(spec plugin.Spec) *http.Transport {
 	environ := maps.Clone(p.env)
 	maps.Copy(environ, spec.Env)
 	proxy := (&httpproxy.Config{HTTPProxy: either(environ, "HTTP_PROXY"), HTTPSProxy: either(environ, "HTTPS_PROXY"), NoProxy: either(environ, "NO_PROXY")}).ProxyFunc()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = func(r *http.Request) (*url.URL, error) { return proxy(r.URL) }
 	transport.DisableKeepAlives = true // few requests, and no connection may outlive the job
+	return transport
+}
+
+// fetcher returns a fetcher for the spec. Only the host of the origin gets the password, also after a redirect.
+func (p *Plugin) fetcher(spec plugin.Spec, env plugin.Env) fetcher {
+	transport := p.transport(spec)
 	l := loginFor(spec.Build.From, env.Environ[spec.Build.From.Credentials])
 	l.inner = transport
 	return fetcher{login: l, client: &http.Client{Transport: l, CheckRedirect: func(r *http.Request, via []*http.Request) error {

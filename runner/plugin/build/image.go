@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/buildkit"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuild"
 	"github.com/fairlead/fairlead/runner/plugin/internal/toolprocess"
 )
 
@@ -29,7 +33,7 @@ const layoutFolder = "image"
 
 // image builds an image of the component's source in the folder, checks it, and pushes it.
 func (p *Plugin) image(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) (plugin.Result, error) {
-	builder, err := p.builder(spec, env)
+	builder, err := p.builder(ctx, spec, env)
 	if err != nil {
 		return plugin.Result{}, err // before anything is fetched
 	}
@@ -59,13 +63,28 @@ func (p *Plugin) image(ctx context.Context, spec plugin.Spec, env plugin.Env, fo
 }
 
 // builder returns the image builder that the operator has configured.
-func (p *Plugin) builder(spec plugin.Spec, env plugin.Env) (imagebuild.Builder, error) {
+func (p *Plugin) builder(ctx context.Context, spec plugin.Spec, env plugin.Env) (imagebuild.Builder, error) {
 	// The tool gets none of the variables that the operator passes to git, because they can name a login.
 	environ := toolprocess.Environment(p.env, nil, plugin.Spec{}, env.Workspace)
 	if spec.Env[buildkitHost] == "" {
-		return nil, plugin.Errorf(fairlead.ReasonBuilderMissing, "this build runner has no image builder. Start BuildKit, and set %s to its address in job.environment of the runner's configuration, such as unix:///run/buildkit/buildkitd.sock", buildkitHost)
+		return p.codebuild(ctx, spec, env)
 	}
 	return &buildkit.Builder{Address: spec.Env[buildkitHost], Environ: environ, Generator: spec.Env[sbomGenerator], Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}, nil
+}
+
+// codebuild returns the image builder in the account of a control plane on AWS.
+func (p *Plugin) codebuild(ctx context.Context, spec plugin.Spec, env plugin.Env) (imagebuild.Builder, error) {
+	access, err := env.Control.ImageBuild(ctx, string(spec.Job))
+	e, answered := errors.AsType[*client.Error](err)
+	switch {
+	case err == nil:
+		return codebuild.New(codebuild.Config{Access: access, Attempt: env.Attempt, HTTP: &http.Client{Transport: p.transport(spec)}, Now: time.Now}), nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("ask for access to image builds: %w", ctx.Err())
+	case answered && e.Status == http.StatusNotFound: // an older control plane does not know the request
+		return nil, plugin.Errorf(fairlead.ReasonBuilderMissing, "this build runner has no image builder. Start BuildKit, and set %s to its address in job.environment of the runner's configuration, such as unix:///run/buildkit/buildkitd.sock", buildkitHost)
+	}
+	return nil, &plugin.Error{Reason: fairlead.ReasonBuilderUnavailable, Err: err, Message: fmt.Sprintf("the control plane gives the build no access to AWS CodeBuild: %v. Publish the app again", err)}
 }
 
 // buildContext writes the files of the component to the empty folder. It returns the revision of what was fetched, and the

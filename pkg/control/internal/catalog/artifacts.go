@@ -170,6 +170,30 @@ func RepositoryOf(tx *kernel.Tx, v Version, component string) (string, error) {
 	return tx.Artifacts.Repository(app.V.ID, name), nil
 }
 
+// ImageBuildAccess returns access to the service that builds the image of the holder's
+// build job. If there is no such service, or the job builds no image, the error is of
+// KindNotFound, and the step builds the image itself.
+func (cat *Catalog) ImageBuildAccess(ctx context.Context, h kernel.Holder) (identity.Access, error) {
+	tx := cat.Reading(ctx)
+	r, err := tx.Held(ctx, h)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	if cat.ImageBuilds == nil || r.V.Build == nil || r.V.Build.Image == nil {
+		return identity.Access{}, &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeNoImageBuilds,
+			Message: fmt.Sprintf("no service of the control plane builds an image for job %s", h.Job), Hint: "Build the image on the runner."}
+	}
+	app, err := appIDOf(tx, r.V.Org, r.V.Build.App)
+	if err != nil {
+		return identity.Access{}, err
+	}
+	a, err := cat.ImageBuilds.BuildImage(ctx, app, h.Job, h.Epoch)
+	if err != nil {
+		return identity.Access{}, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeImageBuildsUnavailable, Message: "the control plane gives no access to the service that builds images now", Hint: "Try again in a moment.", Err: fmt.Errorf("job %s: %w", h.Job, err)}
+	}
+	return a, nil
+}
+
 // PullLogin returns the login with which the holder's job pulls its artifacts, or with
 // which a build pushes its artifact. ok is
 // false if the job's own token is the login.

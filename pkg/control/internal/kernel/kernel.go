@@ -34,7 +34,7 @@ import (
 )
 
 // Deps holds the dependencies of a Control. These fields are optional: AWS, OIDC,
-// Access, Artifacts, Direct, Images, Records, CancelMarks, Random, Pick, Terms, Parallelism,
+// Access, Artifacts, ImageBuilds, Direct, Images, Records, CancelMarks, Random, Pick, Terms, Parallelism,
 // Intervals and LogBudget.
 type Deps struct {
 	Store  *store.Store
@@ -51,6 +51,9 @@ type Deps struct {
 	// Artifacts is an external artifact registry; nil: the control plane's own
 	// registry.
 	Artifacts Artifacts
+	// ImageBuilds lets builds use a service that builds images; nil: their runners build
+	// images.
+	ImageBuilds ImageBuilds
 	// Direct reports that agents beside this control plane serve direct runners.
 	Direct bool
 	// Images reports that this control plane serves a registry for the images of installs.
@@ -106,6 +109,14 @@ type Artifacts interface {
 	OpenForBuild(ctx context.Context, app fairlead.AppID, component string) (identity.Login, error)
 	// Login returns a login with the permissions of a in the registry.
 	Login(ctx context.Context, a identity.Access) (identity.Login, error)
+}
+
+// ImageBuilds grants access to a service that builds images from Dockerfiles. Safe for
+// concurrent use.
+type ImageBuilds interface {
+	// BuildImage returns access for one attempt of a build job of the app. It permits no
+	// push.
+	BuildImage(ctx context.Context, app fairlead.AppID, job fairlead.JobID, epoch int64) (identity.Access, error)
 }
 
 // LogRecords keeps one place for each install, where its runner writes logs that reach

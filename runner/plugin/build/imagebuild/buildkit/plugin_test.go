@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -35,11 +37,12 @@ import (
 
 // host is the plugin of builds with a real BuildKit, a registry for images, and a git server.
 type host struct {
-	root      string // of the repositories
-	git       string // URL
-	registry  string // host and port
-	address   string // of BuildKit; "": none is configured
-	generator string // image of the generator of SBOMs
+	root      string         // of the repositories
+	git       string         // URL
+	registry  string         // host and port
+	address   string         // of BuildKit; "": none is configured
+	generator string         // image of the generator of SBOMs
+	control   *client.Client // of a control plane that builds no images
 }
 
 func newHost(t *testing.T) *host {
@@ -52,6 +55,15 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	git, images := httptest.NewServer(repositories), httptest.NewServer(registry.New())
+	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"type":"urn:fairlead:problem:no-image-builds","status":404}`)
+	}))
+	t.Cleanup(control.Close)
+	if h.control, err = client.New(control.URL, "", client.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(git.Close)
 	t.Cleanup(images.Close)
 	h.git, h.registry = git.URL, strings.TrimPrefix(images.URL, "http://")
@@ -67,6 +79,7 @@ func (h *host) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	env.PushImage = func(ctx context.Context, repository, layout, digest string) error {
 		return artifact.PushImage(ctx, h.registry+"/"+repository, artifact.Access{}, layout, digest)
 	}
+	env.Control = h.control
 	spec.Env = map[string]string{"BUILDKIT_HOST": h.address, "SBOM_GENERATOR": h.generator}
 	return build.New(build.Config{Environ: os.Environ()}).Run(ctx, spec, env)
 }

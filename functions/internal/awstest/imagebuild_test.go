@@ -1,0 +1,224 @@
+package awstest
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/artifact/ecr"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/awssession"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuild"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuildtest"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
+	"github.com/fairlead/fairlead/test/hosts"
+	"github.com/fairlead/fairlead/tools/shortrun"
+)
+
+// buildImages starts CodeBuild with the project of the control plane's stack. CodeBuild writes the logs of builds with the
+// credentials of the project's role, which the guard checks.
+func (w *world) buildImages() {
+	w.t.Helper()
+	address, bin := buildkit.Host(w.t)
+	logs := &buildLogs{w: w, made: map[string]bool{}}
+	w.images = codebuildtest.New(w.t, accountID, region, w.projects["BuildRunnerImages"], codebuildtest.Machine{
+		Path: codebuildtest.Docker(w.t, filepath.Join(bin, "buildctl"), address), Environ: []string{"HTTPS_PROXY=" + w.proxy, "CURL_CA_BUNDLE=" + w.authority}, Log: logs.write})
+}
+
+// buildLogs writes the logs of builds as CodeBuild does.
+type buildLogs struct {
+	w    *world
+	mu   sync.Mutex
+	made map[string]bool // by stream
+}
+
+func (l *buildLogs) write(role, group, stream string, lines []string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a build ends after its test
+	defer cancel()
+	c, err := l.w.guard.Open("codebuild.amazonaws.com", role, "AWSCodeBuild")
+	if err != nil {
+		return err
+	}
+	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(l.w.gates["CLOUDWATCH_LOGS"].url),
+		Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)})
+	if !l.made[stream] {
+		if _, err := client.CreateLogStream(ctx, &cloudwatchlogs.CreateLogStreamInput{LogGroupName: &group, LogStreamName: &stream}); err != nil {
+			return err
+		}
+		l.made[stream] = true
+	}
+	var events []logtypes.InputLogEvent
+	for _, line := range lines {
+		if line == "" {
+			line = " " // CloudWatch refuses an empty event
+		}
+		events = append(events, logtypes.InputLogEvent{Message: &line, Timestamp: aws.Int64(time.Now().UnixMilli())})
+	}
+	_, err = client.PutLogEvents(ctx, &cloudwatchlogs.PutLogEventsInput{LogGroupName: &group, LogStreamName: &stream, LogEvents: events})
+	return err
+}
+
+// withBuildRunner returns the parameters of a stack with a build runner.
+func withBuildRunner() map[string]string {
+	p := released()
+	p["BuildRunner"], p["BuildRunnerKeys"] = "run_"+strings.Repeat("0", 26), strings.Repeat("A", 43)+"="
+	return p
+}
+
+// The Runner API's role opens a session for one attempt of a build, and the attempt lets CodeBuild build an image: with the
+// roles, the policies, the project and the bucket of the stack. IAM allows each request of the step and of CodeBuild. The
+// same credentials serve for no other attempt, and neither they nor the role of the project can push.
+func TestImageIsBuiltWithoutARightToPush(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
+	a := deploy(t, releasedTemplate(t, withBuildRunner()))
+	w := connect(t, a, nil)
+	defer w.close()
+	w.buildImages()
+	client := &http.Client{Transport: hosts.Transport(t, w.authority, w.proxy)}
+	given := (&outside{account: w.account}).given
+	f := w.functions["runnerapi"]
+	own, err := w.guard.Open("lambda.amazonaws.com", f.role, "runnerapi")
+	w.ok("open the role of runnerapi", err)
+	granter, err := awssession.New(aws.Config{Region: region, HTTPClient: client, Credentials: credentials.NewStaticCredentialsProvider(own.AccessKeyID, own.SecretAccessKey, own.SessionToken)},
+		awssession.Options{Role: given("runnerapi", "FAIRLEAD_BUILDER_ROLE"), ArtifactPrefix: given("runnerapi", "FAIRLEAD_ARTIFACT_PREFIX"),
+			Images: awssession.Images{Project: given("runnerapi", "FAIRLEAD_IMAGE_PROJECT"), Bucket: given("runnerapi", "FAIRLEAD_IMAGE_BUCKET"), LogGroup: given("runnerapi", "FAIRLEAD_IMAGE_LOG_GROUP")}})
+	w.ok("make a granter", err)
+	access := func(app fairlead.AppID, job fairlead.JobID) wire.ImageBuildAccess {
+		got, err := granter.BuildImage(t.Context(), app, job, 1)
+		w.ok("open the session of a build", err)
+		return imageAccess(got)
+	}
+	mine := access("app_a", "job_a")
+	build := func(a wire.ImageBuildAccess, attempt string) (string, *bytes.Buffer, error) {
+		log, dir := &bytes.Buffer{}, t.TempDir()
+		b := codebuild.New(codebuild.Config{Access: a, Attempt: attempt, HTTP: client, Now: time.Now, Every: 100 * time.Millisecond, Within: 5 * time.Second})
+		context := imagebuildtest.Context(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY probe /probe\nRUN [\"/probe\", \"write\", \"/made\"]\n"})
+		return dir, log, b.Build(t.Context(), imagebuild.Request{Context: context, Dockerfile: "Dockerfile", Log: log}, dir)
+	}
+	dir, log, err := build(mine, "job_a-1")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	if n := len(imagebuildtest.Images(t, dir)); n != 1 || !strings.Contains(log.String(), "RUN [") {
+		t.Errorf("%d images, and the log\n%s", n, log)
+	}
+	objects := s3.NewFromConfig(w.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
+	out, err := objects.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &mine.Bucket})
+	w.ok("list the bucket", err)
+	if len(out.Contents) > 0 {
+		t.Errorf("the build leaves %v", out.Contents)
+	}
+
+	w.refused.attack()
+	for name, change := range map[string]func(*wire.ImageBuildAccess){
+		"the objects of another job": func(a *wire.ImageBuildAccess) { a.Prefix = strings.Replace(a.Prefix, "job_a", "job_b", 1) },
+		"the objects of another app": func(a *wire.ImageBuildAccess) { a.Prefix = strings.Replace(a.Prefix, "app_a", "app_b", 1) },
+		"another bucket":             func(a *wire.ImageBuildAccess) { a.Bucket = w.ref("Blobs") },
+		"another project":            func(a *wire.ImageBuildAccess) { a.Project = "other" },
+	} {
+		other := mine
+		change(&other)
+		before := w.refused.count()
+		if _, log, err := build(other, "job_a-1-"+name[:2]); plugin.ReasonOf(err) != fairlead.ReasonBuilderUnavailable || w.refused.count() == before {
+			t.Errorf("with %s, the build ends with %v after %d refusals\n%s", name, err, w.refused.count()-before, log)
+		}
+	}
+	other := mine
+	other.LogStream = strings.Replace(mine.LogStream, "job_a", "job_b", 1)
+	if _, log, err := build(other, "job_a-2"); err != nil || !strings.Contains(log.String(), "cannot be read") {
+		t.Errorf("with the log of another job, the build ends with %v and the log\n%s", err, log)
+	}
+	if !slices.Equal(w.images.Statuses(), []string{"SUCCEEDED", "SUCCEEDED"}) {
+		t.Errorf("the builds are %q", w.images.Statuses())
+	}
+	// The registry gives no login to the credentials of the step, and none to those of CodeBuild.
+	role, err := w.guard.Open("codebuild.amazonaws.com", w.attribute("BuildRunnerImagesRole", "Arn"), "AWSCodeBuild")
+	w.ok("open the role of the project", err)
+	for who, c := range map[string]aws.Credentials{"the step's access": {AccessKeyID: mine.AccessKeyID, SecretAccessKey: mine.SecretAccessKey, SessionToken: mine.SessionToken}, "CodeBuild": role} {
+		if err := w.login(c); err == nil {
+			t.Errorf("%s can log in to the registry", who)
+		}
+	}
+}
+
+// imageAccess renders access as the Runner API does.
+func imageAccess(a identity.Access) wire.ImageBuildAccess {
+	return wire.ImageBuildAccess{CloudAccess: wire.CloudAccess{Region: a.Region, AccessKeyID: a.AccessKeyID, SecretAccessKey: a.SecretAccessKey, SessionToken: a.SessionToken, ExpiresAt: a.Expires},
+		Project: a.Image.Project, Bucket: a.Image.Bucket, Prefix: a.Image.Prefix, LogGroup: a.Image.LogGroup, LogStream: a.Image.LogStream}
+}
+
+// login asks ECR for a login with the credentials.
+func (w *world) login(c aws.Credentials) error {
+	w.t.Helper()
+	registry := ecr.New(aws.Config{Region: region, BaseEndpoint: aws.String(w.gates["ECR"].url)}, ecr.Options{Account: accountID})
+	_, err := registry.Login(w.t.Context(), identity.Access{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey, SessionToken: c.SessionToken})
+	return err
+}
+
+// The vendor deploys with a build runner and publishes an app with a Dockerfile. The build runner has no BuildKit, so it lets
+// CodeBuild build the image, pushes it to the repository of builds, and an install in a customer's account gets a copy with
+// the same digest. A Dockerfile that fails is reported with its log. What did not change is not built again.
+func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
+	skipIfShort(t)
+	v := newVendor(t)
+	defer v.close()
+	v.BuildRunner = "build"
+	v.ok("deploy with a build runner", v.Do(t.Context()))
+	r := v.stackResolver()
+	v.buildImages()
+	pass := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t)}
+	defer v.startTask(r, "BuildRunnerTask", pass...)()
+	v.cli("runner", "check", "build", "--timeout", "1m")
+
+	app := filepath.Join(t.TempDir(), "app")
+	v.ok("copy the example", os.CopyFS(app, os.DirFS("../../../examples/docker-build")))
+	dockerfile, err := os.ReadFile(filepath.Join(app, "web", "Dockerfile"))
+	v.ok("read the Dockerfile", err)
+	v.ok("damage the Dockerfile", os.WriteFile(filepath.Join(app, "web", "Dockerfile"), []byte("FROM scratch\nCOPY none /none\n"), 0o644))
+	if out, err := v.command(t.Context(), "app", "apply", app).CombinedOutput(); err == nil || !strings.Contains(string(out), "the image cannot be built") {
+		t.Errorf("a Dockerfile that fails: %v\n%s", err, out)
+	}
+	v.ok("repair the Dockerfile", os.WriteFile(filepath.Join(app, "web", "Dockerfile"), dockerfile, 0o644))
+	v.cli("app", "apply", app)
+	if got := v.images.Statuses(); !slices.Equal(got, []string{"FAILED", "SUCCEEDED"}) {
+		t.Errorf("the builds of CodeBuild are %q", got)
+	}
+	v.cli("app", "apply", app)
+	if n := len(v.images.Statuses()); n != 2 {
+		t.Errorf("after an apply without a change, CodeBuild has had %d builds", n)
+	}
+	digest := ask[wire.Provenance](v.world, "app", "provenance", "docker-build", "web").Artifact
+	repositories := v.registry.with(digest)
+	if len(repositories) != 1 || !strings.HasSuffix(repositories[0], "/web/built") {
+		t.Errorf("the image is in the repositories %q, want only that of the builds", repositories)
+	}
+
+	v.cli("install", "create", "acme", "--app", "docker-build", "--account", accountID, "--region", region)
+	_, stop := v.installStack("acme", pass...)
+	defer stop()
+	v.eventually("the stack is online", func() bool { return ask[wire.Stack](v.world, "install", "stack", "acme").State == "online" })
+	v.deployed("acme")
+	id := ask[wire.Install](v.world, "install", "show", "acme").ID
+	if !v.registry.hasImage("fairlead/"+id+"/web", digest) {
+		t.Errorf("the install has no copy of the image: it is in %q", v.registry.with(digest))
+	}
+}

@@ -1,0 +1,223 @@
+package codebuild_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuild"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuildtest"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
+	"github.com/fairlead/fairlead/tools/shortrun"
+)
+
+// text is a log that several goroutines may use.
+type text struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *text) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *text) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+const small = "FROM scratch\nCOPY Dockerfile /Dockerfile\n"
+
+// request returns a request to build the Dockerfile.
+func request(t *testing.T, dockerfile string) (imagebuild.Request, *text) {
+	t.Helper()
+	log := &text{}
+	return imagebuild.Request{Context: imagebuildtest.Context(t, map[string]string{"Dockerfile": dockerfile}), Dockerfile: "Dockerfile", Log: log}, log
+}
+
+// objects returns the keys of all objects of the test.
+func (c *cloud) objects() (keys []string) {
+	c.t.Helper()
+	out, err := c.s3.ListObjectsV2(c.t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(bucket), Prefix: aws.String("builds/" + c.t.Name() + "/")})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, o := range out.Contents {
+		keys = append(keys, *o.Key)
+	}
+	return keys
+}
+
+// waiting is a Dockerfile whose build ends when it is stopped.
+const waiting = "FROM scratch\nCOPY probe /probe\nRUN [\"/probe\", \"wait\", \"here\"]\n"
+
+// Each failure has a reason and tells what to do. No failure leaves objects in the bucket or a build that runs.
+func TestFailuresHaveReasonAndAdvice(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
+	refuse := func(operation string, status int, code string) func(*cloud) {
+		return func(c *cloud) {
+			c.service.Refuse(func(op string, _ int) (int, string) {
+				if op == operation {
+					return status, code
+				}
+				return 0, ""
+			})
+		}
+	}
+	// during makes f run once the program of the build runs.
+	during := func(f func(*codebuildtest.Service)) func(*cloud) {
+		return func(c *cloud) { c.during = f }
+	}
+	of := func(method, object string) func(*cloud) {
+		return func(c *cloud) {
+			c.refuse = func(r *http.Request) bool { return r.Method == method && strings.HasSuffix(r.URL.Path, object) }
+		}
+	}
+	for name, tt := range map[string]struct {
+		project    func(*codebuildtest.Project)
+		fault      func(*cloud)
+		config     func(*codebuild.Config)
+		dockerfile string
+		reason     fairlead.Reason
+		says       string
+	}{
+		"the project is missing": {project: func(p *codebuildtest.Project) { p.Name = "other" }, reason: fairlead.ReasonBuilderUnavailable, says: "deploy the control plane's stack with its build runner"},
+		"no permission":          {fault: refuse("StartBuild", 400, "AccessDeniedException"), reason: fairlead.ReasonBuilderUnavailable, says: "The builder role of the control plane's stack"},
+		"throttled":              {fault: refuse("StartBuild", 400, "ThrottlingException"), config: quick, reason: fairlead.ReasonBuilderUnavailable, says: "AWS limits the requests"},
+		"no slot becomes free":   {fault: refuse("StartBuild", 400, "AccountLimitExceededException"), config: quick, reason: fairlead.ReasonBuilderUnavailable, says: "quota of concurrent builds"},
+		"the access has expired": {fault: refuse("BatchGetBuilds", 400, "ExpiredTokenException"), reason: fairlead.ReasonBuilderUnavailable, says: "took longer than an hour"},
+		"the access expired before the start": {config: func(c *codebuild.Config) { c.Access.ExpiresAt = time.Now().Add(-time.Second) }, reason: fairlead.ReasonBuilderUnavailable,
+			says: "before the build started"},
+		"too long in the queue":       {fault: func(c *cloud) { c.service.Queue = true; c.during = (*codebuildtest.Service).EndQueued }, reason: fairlead.ReasonBuilderUnavailable, says: "Raise the quota"},
+		"the machine does not start":  {fault: func(c *cloud) { c.service.Provision = "Unable to pull customer's container image" }, reason: fairlead.ReasonBuilderUnavailable, says: "in its phase PROVISIONING: BUILD_CONTAINER_UNABLE_TO_PULL_IMAGE Unable to pull"},
+		"no privileged mode":          {project: func(p *codebuildtest.Project) { p.Environment.PrivilegedMode = false }, reason: fairlead.ReasonBuilderUnavailable, says: "docker buildx create"},
+		"a person stops the build":    {dockerfile: waiting, fault: during((*codebuildtest.Service).Stop), reason: fairlead.ReasonBuilderUnavailable, says: "Find out who stopped it"},
+		"the build takes too long":    {dockerfile: waiting, fault: during((*codebuildtest.Service).TimeOut), reason: fairlead.ReasonBuildFailed, says: "imageBuildSize"},
+		"the build vanishes":          {dockerfile: waiting, fault: during((*codebuildtest.Service).Forget), reason: fairlead.ReasonBuilderUnavailable, says: "it was deleted"},
+		"the context is refused":      {fault: of(http.MethodPut, "/context.tar.gz"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot upload the build context"},
+		"the build gets no context":   {fault: of(http.MethodGet, "/context.tar.gz"), reason: fairlead.ReasonBuilderUnavailable, says: "could not be prepared"},
+		"the build stores no image":   {fault: of(http.MethodPut, "/layout.tar"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot store the image"},
+		"the image cannot be fetched": {fault: of(http.MethodGet, "/layout.tar"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot fetch the image"},
+		"the Dockerfile fails":        {dockerfile: "FROM scratch\nCOPY none /none\n", reason: fairlead.ReasonBuildFailed, says: "the image cannot be built"},
+		"a socket in the context":     {config: nil, fault: func(c *cloud) { c.socket = true }, reason: fairlead.ReasonSourceInvalid, says: "remove it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCloud(t, tt.project)
+			if tt.fault != nil {
+				tt.fault(c)
+			}
+			dockerfile := small
+			if tt.dockerfile != "" {
+				dockerfile = tt.dockerfile
+			}
+			r, log := request(t, dockerfile)
+			if c.socket {
+				listen(t, r.Context)
+			}
+			done := make(chan error, 1)
+			go func() { done <- c.builder(tt.config).Build(t.Context(), r, t.TempDir()) }()
+			err := c.await(done, log)
+			e, ok := errors.AsType[*plugin.Error](err)
+			if !ok || e.Reason != tt.reason || !strings.Contains(e.Message, tt.says) {
+				t.Errorf("the error is %v (%s), want %s with %q\n%s", err, plugin.ReasonOf(err), tt.reason, tt.says, log)
+			}
+			if err != nil && (strings.Contains(err.Error(), "X-Amz-") || strings.Contains(log.String(), "X-Amz-")) {
+				t.Errorf("the error or the log has a signed URL: %v\n%s", err, log)
+			}
+			if left := c.objects(); len(left) > 0 {
+				t.Errorf("the build leaves %q", left)
+			}
+			if slices.Contains(c.service.Statuses(), "IN_PROGRESS") {
+				t.Error("the build still runs")
+			}
+		})
+	}
+}
+
+func quick(c *codebuild.Config) { c.Within = 500 * time.Millisecond }
+
+// CodeBuild answers a second time after a lost answer, and an agent's network fails for moments. One build comes out.
+func TestOneBuildInSpiteOfLostAnswers(t *testing.T) {
+	c := newCloud(t, nil)
+	c.service.Lose(func(_ string, n int) bool { return n == 1 })
+	r, log := request(t, small)
+	dir := t.TempDir()
+	if err := c.builder(nil).Build(t.Context(), r, dir); err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	if n := len(imagebuildtest.Images(t, dir)); n != 1 {
+		t.Errorf("%d images", n)
+	}
+	if got := c.service.Statuses(); !slices.Equal(got, []string{"SUCCEEDED"}) {
+		t.Errorf("the builds are %q, want one", got)
+	}
+	if left := c.objects(); len(left) > 0 {
+		t.Errorf("the build leaves %q", left)
+	}
+}
+
+// A build that finds no slot waits for one and reports it in the log.
+func TestBuildWaitsForSlot(t *testing.T) {
+	c := newCloud(t, func(p *codebuildtest.Project) { p.ConcurrentBuildLimit = 1 })
+	first, log := request(t, waiting)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- c.builder(nil).Build(ctx, first, t.TempDir()) }()
+	until(t, "the first build runs", func() bool { return strings.Contains(log.String(), "working here") })
+	second, waits := request(t, small)
+	other := make(chan error, 1)
+	go func() { other <- c.builder(nil).Build(t.Context(), second, t.TempDir()) }()
+	until(t, "the second build waits", func() bool { return strings.Contains(waits.String(), "runs as many builds as it may") })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first build: %v", err)
+	}
+	if err := <-other; err != nil {
+		t.Errorf("the second build: %v\n%s", err, waits)
+	}
+	if got := c.service.Statuses(); !slices.Equal(got, []string{"STOPPED", "SUCCEEDED"}) {
+		t.Errorf("the builds are %q", got)
+	}
+}
+
+// The request to start a build overrides nothing but two variables and the name of the log: the role of builds permits no
+// other commands, and a test must notice a field that needs a wider role.
+func TestStartOverridesOnlyVariablesAndLog(t *testing.T) {
+	c := newCloud(t, nil)
+	r, log := request(t, small)
+	if err := c.builder(nil).Build(t.Context(), r, t.TempDir()); err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	var in map[string]any
+	if err := json.Unmarshal([]byte(c.service.Requests()[0].Body), &in); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"environmentVariablesOverride", "idempotencyToken", "logsConfigOverride", "projectName"}
+	if got := slices.Sorted(maps.Keys(in)); !slices.Equal(got, want) {
+		t.Errorf("StartBuild has the fields %q, want %q", got, want)
+	}
+	for _, v := range in["environmentVariablesOverride"].([]any) {
+		v := v.(map[string]any)
+		if name := v["name"]; name != "FAIRLEAD_CONTEXT_URL" && name != "FAIRLEAD_LAYOUT_URL" || !strings.Contains(v["value"].(string), "X-Amz-Expires=3") {
+			t.Errorf("the build gets %v", v)
+		}
+	}
+}

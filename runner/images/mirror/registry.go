@@ -126,6 +126,7 @@ const (
 // Options are the settings of a client.
 type Options struct {
 	Logins    map[string]Login // by the registry's name in references
+	Docker    bool             // whether logins come from the Docker configuration of the person who runs the program
 	UserAgent string
 	CA        string        // certificates in PEM that the target's may be signed with, besides those that the machine trusts; "": none
 	Delay     time.Duration // before the first repetition of a request; default 200 ms. Later ones take longer
@@ -161,21 +162,24 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 	for _, s := range sources {
 		hosts[s.Registry] = host(s.Registry)
 	}
-	h := host(target.Host())
-	h.TLS = config.TLSEnabled
-	if strings.HasPrefix(target.URL, "http://") {
-		h.TLS = config.TLSDisabled
+	if target.URL != "" {
+		h := host(target.Host())
+		h.TLS = config.TLSEnabled
+		if strings.HasPrefix(target.URL, "http://") {
+			h.TLS = config.TLSDisabled
+		}
+		hosts[target.Host()] = h
 	}
-	hosts[target.Host()] = h
 	all := make([]config.Host, 0, len(hosts))
 	for _, h := range hosts {
 		all = append(all, h)
 	}
-	open := func() *regclient.RegClient {
-		return regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent), regclient.WithSlog(slog.New(slog.DiscardHandler)),
-			regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}),
-				reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries)))
+	options := []regclient.Opt{regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent), regclient.WithSlog(slog.New(slog.DiscardHandler)),
+		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}), reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries))}
+	if o.Docker {
+		options = append([]regclient.Opt{regclient.WithDockerCreds()}, options...)
 	}
+	open := func() *regclient.RegClient { return regclient.New(options...) }
 	return &Client{answers: answers, open: open, RegClient: open()}
 }
 

@@ -102,13 +102,16 @@ func (s *server) mayKeepImages(r *http.Request, token string) error {
 	if err != nil {
 		return err
 	}
-	repository, changes, err := s.Control.ImageRepository(r.Context(), h)
+	may, err := s.Control.ImageAccess(r.Context(), h)
 	if err != nil && fairlead.KindOf(err) != fairlead.KindNotFound {
 		return err
 	}
-	if err == nil && repository != "" && (reads(r) || changes) && (asksForRegistry(r) || isBelow(r, repository+"/")) {
+	if err == nil && may.Own != "" && (reads(r) || may.Changes) && (asksForRegistry(r) || isBelow(r, may.Own+"/")) {
+		return nil
+	}
+	if err == nil && may.Own != "" && reads(r) && isBelow(r, may.Bundle+"/") {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,
-		Message: "job " + string(h.Job) + " may use the images of its own component and nothing else, and only an apply or a destroy may change them"}
+		Message: "job " + string(h.Job) + " may use the images of its own component, read those of its app's lock, and nothing else, and only an apply or a destroy may change them"}
 }

@@ -94,17 +94,25 @@ func checkRegistry(tx *kernel.Tx, in store.Install, spec *appspec.App) error {
 	return NeedRegistryOf(r, in, spec)
 }
 
-// ImageRepository returns the repository in which the holder's job keeps images, in the control plane's own registry, and
-// whether the job may change it. The repository is empty if the job's component has none.
-func (cat *Catalog) ImageRepository(ctx context.Context, h kernel.Holder) (repository string, changes bool, err error) {
+// ImageAccess is what a job may do with images in the control plane's own registry.
+type ImageAccess struct {
+	Own     string // the repository in which the job keeps images; "": the job's component has none
+	Changes bool   // whether the job may change it
+	Bundle  string // the repository with the images of the install's closed app, which the job may read
+}
+
+// ImageAccess returns what the holder's job may do with images.
+func (cat *Catalog) ImageAccess(ctx context.Context, h kernel.Holder) (ImageAccess, error) {
 	tx := cat.Reading(ctx)
 	j, err := tx.Held(ctx, h)
 	if err != nil {
-		return "", false, err
+		return ImageAccess{}, err
 	}
 	if t, _ := component.Of(j.V.Plugin); !t.NeedsRegistry {
-		return "", false, nil
+		return ImageAccess{}, nil
 	}
-	of := &runnerspec.RegistryControlPlane{}
-	return ImageRepositories(j.V.Org) + of.Repository(string(j.V.Install), j.V.Component), j.V.Operation.Mutates(), nil
+	of := func(name string) string {
+		return ImageRepositories(j.V.Org) + (&runnerspec.RegistryControlPlane{}).Repository(string(j.V.Install), name)
+	}
+	return ImageAccess{Own: of(j.V.Component), Changes: j.V.Operation.Mutates(), Bundle: of(component.Bundle)}, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 )
 
-// The tool of a job keeps the images of its own component. A plan only reads. People read the images of their org, and push none: what a
+// The tool of a job keeps the images of its own component, and reads those of the lock of its install's app. A plan only reads. People read the images of their org, and push none: what a
 // plan has verified is what a cluster pulls.
 func TestImagesAreKeptByTheirComponent(t *testing.T) {
 	p := newPlane(t)
@@ -47,6 +47,9 @@ func TestImagesAreKeptByTheirComponent(t *testing.T) {
 	try("a plan", "PUT", own, plan.state, 403)
 	try("a plan", "DELETE", own, plan.state, 403)
 	try("a plan", "GET", other, plan.state, 403)
+	locked := "/v2/images/default/" + in.ID + "/bundle/manifests/x"
+	try("a plan", "GET", locked, plan.state, 200)
+	try("a plan", "GET", "/v2/images/default/ins_other/bundle/manifests/x", plan.state, 403)
 	try("a plan's lease", "PUT", own, plan.lease, 403)
 	p.finish(plan)
 	try("an ended job", "GET", own, plan.state, 409)
@@ -54,6 +57,9 @@ func TestImagesAreKeptByTheirComponent(t *testing.T) {
 	try("an apply", "PUT", own, apply.state, 200)
 	try("an apply", "DELETE", own, apply.state, 200)
 	try("an apply", "PUT", other, apply.state, 403)
+	try("an apply", "GET", locked, apply.state, 200)
+	try("an apply", "PUT", locked, apply.state, 403)
+	try("an apply", "DELETE", locked, apply.state, 403)
 	try("an apply", "PUT", "/v2/images/default/"+in.ID+"/web/../web2/manifests/x", apply.state, 403)
 	try("an apply", "PUT", "/v2/images/other/"+in.ID+"/web/manifests/x", apply.state, 403)
 	try("an apply", "GET", "/v2/orgs/default/pictures/web/manifests/x", apply.state, 403)

@@ -126,5 +126,5 @@ func (s *server) mayKeepImages(r *http.Request, token string) error {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact,
-		Message: "job " + string(h.Job) + " may use the images of its own component and nothing else, and only an apply or a destroy may change them"}
+		Message: "job " + string(h.Job) + " may use the images of its own component, read those of its app's lock, and nothing else, and only an apply or a destroy may change them"}
 }

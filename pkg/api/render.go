@@ -43,7 +43,9 @@ func renderVersion(v control.Version) wire.AppVersion {
 	}
 	out.Inputs = append(out.Inputs, renderDeclared(v.Spec.Inputs)...)
 	for _, a := range v.Spec.Actions {
-		out.Actions = append(out.Actions, renderAction(a))
+		w := renderAction(a)
+		w.Artifact = v.Artifacts[appspec.ActionPrefix+a.Name]
+		out.Actions = append(out.Actions, w)
 	}
 	for _, c := range v.Spec.Components {
 		w := wire.AppComponent{Name: c.Name, Type: c.Type, DependsOn: append([]string{}, c.DependsOn...), Artifact: v.Artifacts[c.Name], Switch: c.Switch()}

@@ -53,6 +53,7 @@ type App struct {
 	AWS         *AWS         `json:"aws,omitempty" check:"aws" doc:"What the app uses in the customer's AWS account. The customer's stack grants it."`
 	Runner      *Runner      `json:"runner,omitempty" check:"runner" doc:"Which runners can run the app's jobs. Without it, every runner can."`
 	Sandbox     *Sandbox     `json:"sandbox,omitempty" check:"sandbox" alias:"infrastructure cluster" doc:"What each install stands on: a component creates it, or it exists already. All other components come after it."`
+	Bundle      *Bundle      `json:"bundle,omitempty" check:"closed" alias:"closed images" doc:"Makes the app closed: an install pulls only images of the app's lock, from its own registry. Write bundle: {} if the app has no further images."`
 	Components  []Component  `json:"components" must:"there" check:"components" alias:"modules resources services" doc:"The parts of the app, by name. Each is deployed after the components that it needs."`
 	Actions     []Action     `json:"actions,omitempty" check:"actions" alias:"tasks scripts hooks" doc:"What can be run on an install, by name: by hand, on a schedule, or around an operation of a component."`
 }
@@ -310,7 +311,7 @@ type document struct {
 // meaning have the same bytes.
 func (a *App) Canonical() ([]byte, error) {
 	sorted := App{Name: a.Name, Description: a.Description, Components: slices.Clone(a.Components), InputGroups: slices.Clone(a.InputGroups),
-		AWS: a.AWS.canonical(), Runner: a.Runner.canonical(), Sandbox: a.Sandbox}
+		AWS: a.AWS.canonical(), Runner: a.Runner.canonical(), Sandbox: a.Sandbox, Bundle: a.Bundle.canonical()}
 	var err error
 	if sorted.Inputs, err = canonicalInputs("input", a.Inputs); err != nil {
 		return nil, err

@@ -60,6 +60,7 @@ func check(a *App, report reporter) {
 	for _, c := range a.Components {
 		edges[c.Name] = checkComponent(report, c, scopeNames{inputs: inputs, components: components, types: types})
 	}
+	checkBundle(report, a)
 	checkSwitches(report, a)
 	checkSandbox(report, a, inputs, edges)
 	checkRunnersFit(report, a)
@@ -171,7 +172,7 @@ func checkComponent(report reporter, c Component, names scopeNames) map[string]s
 	where := "components." + c.Name
 	checkName(report, where, "component", c.Name)
 	if _, ok := component.Of(c.Type); !ok || c.Type == "" {
-		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamlnode.Quote(c.Type)), yamlnode.DidYouMean(c.Type, "types", component.Names()))
+		report(where+".type", "unknown-type", fmt.Sprintf("%s is not a type of component", yamlnode.Quote(c.Type)), yamlnode.DidYouMean(c.Type, "types", component.Written()))
 	}
 	if !c.InFolder() {
 		checkBuiltSource(report, where, c)

@@ -24,7 +24,13 @@ import (
 //
 // Load calls checks for each part of an app that has no other problem. It reports their errors as problems of the
 // part's source.
-func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
+func Load(fsys fs.FS, checks ...Check) (*App, Problems) { return load(fsys, true, checks) }
+
+// LoadUnlocked is Load for a closed app whose lock is absent or old.
+func LoadUnlocked(fsys fs.FS, checks ...Check) (*App, Problems) { return load(fsys, false, checks) }
+
+// load is Load. It compares the app with its lock if locked is set.
+func load(fsys fs.FS, locked bool, checks []Check) (*App, Problems) {
 	src, problem := readFile(fsys)
 	if problem != nil {
 		return nil, Problems{*problem}
@@ -33,8 +39,8 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	modules := map[string]module{}
 	valid := len(r.Problems) == 0
 	for _, c := range r.app.Parts() {
-		if !c.InFolder() {
-			continue // the build checks its files
+		if !c.InFolder() || isGenerated(c) {
+			continue // the build checks its files, and checkLock the lock
 		}
 		at := r.Node(pathOf(c) + ".source")
 		written, _ := at.Value.(string)
@@ -59,9 +65,12 @@ func Load(fsys fs.FS, checks ...Check) (*App, Problems) {
 	}
 	if valid {
 		checkModules(r.app, modules, r.report)
+		if locked {
+			r.Add(checkLock(fsys, r.app, r.report))
+		}
 	}
 	if len(r.Problems) == 0 {
-		checkSources(fsys, r.app, checks, r.report)
+		checkSources(fsys, r.app, locked, checks, r.report)
 	}
 	if len(r.Problems) > 0 {
 		return nil, yamlnode.Finish(r.Problems)
@@ -89,9 +98,9 @@ func nameOf(part Component) string {
 // problem with the code and the hint of the error.
 type Check func(Component, Source) error
 
-func checkSources(fsys fs.FS, app *App, checks []Check, report reporter) {
+func checkSources(fsys fs.FS, app *App, locked bool, checks []Check, report reporter) {
 	for _, c := range app.Parts() {
-		if !c.InFolder() {
+		if !c.InFolder() || !locked && isGenerated(c) {
 			continue
 		}
 		s, err := SourceOf(fsys, c)

@@ -43,7 +43,7 @@ func checkOCI(report reporter, where string, c Component) {
 	}
 	if !digestPattern.MatchString(o.Digest) {
 		report(where+".oci.digest", "invalid-digest", fmt.Sprintf("%s is not a digest", yamlnode.Quote(o.Digest)),
-			"Write sha256: and 64 hexadecimal digits. `oras resolve` and `fairlead plugin push` print the digest of an artifact.")
+			"Write sha256: and 64 hexadecimal digits. `oras resolve` prints the digest of an artifact.")
 	}
 	checkCredentials(report, where+".oci.credentials", o.Credentials)
 }

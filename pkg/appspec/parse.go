@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/awsaction"
+	"github.com/fairlead/fairlead/pkg/bundle"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
@@ -46,6 +47,7 @@ func read(filename string, src []byte, fsys fs.FS) *reader {
 	r.Struct(root, &document{App: r.app}, "")
 	r.complete()
 	r.lowerSandbox()
+	r.lowerBundle()
 	check(r.app, r.report)
 	r.Controls(root)
 	if len(r.Problems) == 0 {
@@ -81,6 +83,9 @@ func (r *reader) rules() yamlnode.Rules {
 	var types, actionTypes []any
 	typeDocs, optionDocs, actionDocs := "", "", ""
 	for _, t := range component.Types() {
+		if t.Generated {
+			continue
+		}
 		if slices.Contains(component.ActionTypes(), t.Name) {
 			actionTypes, actionDocs = append(actionTypes, t.Name), actionDocs+" "+t.Doc
 		}
@@ -103,6 +108,8 @@ func (r *reader) rules() yamlnode.Rules {
 			"pattern":  `^\s*(string|number|bool|list|map|any|(list|map)\s*\(.+\))\s*$`,
 			"examples": []any{"string", "number", "bool", "list", "map", "any", "list(string)", "map(string)"},
 		}},
+		"closed":        {},
+		"bundleimages":  {Schema: schema{"maxProperties": bundle.MaxImages, "propertyNames": schema{"pattern": identifier.String()}}},
 		"literal":       {Func: func(f yamlnode.Field, _ string) { r.literal(f.Value) }},
 		"aws":           {Schema: schema{"minProperties": 1}},
 		"awsservice":    {Schema: schema{"items": schema{"pattern": awsaction.ServicePattern(), "not": schema{"enum": awsaction.Refused()}}}},

@@ -17,6 +17,7 @@ var lines = map[fairlead.Verb]string{
 	fairlead.VerbAgentList:           "runner agent list {runner}",
 	fairlead.VerbAppDelete:           "app delete NAME",
 	fairlead.VerbAppList:             "app list",
+	fairlead.VerbAppLock:             "app lock FOLDER",
 	fairlead.VerbAppPublish:          "app apply FOLDER",
 	fairlead.VerbAppShow:             "app show NAME",
 	fairlead.VerbAppValidate:         "app validate FOLDER",

@@ -34,6 +34,15 @@ const Image = "image"
 // DockerBuild is the type whose image a build makes from a Dockerfile. The program runner/images copies it.
 const DockerBuild = "docker-build"
 
+// Bundle is the type of the component that a closed app gets by itself, and its name: it copies all images of the app's lock.
+const Bundle = "bundle"
+
+// The options in which a closed app gives its images to the types whose files name images.
+const (
+	OptionImages   = "images"
+	OptionRegistry = "registry"
+)
+
 // Type is one row of the table.
 type Type struct {
 	Name string // in app.yaml; the runner's plugin has the same name
@@ -77,6 +86,9 @@ type Type struct {
 
 	// AnyOptions reports whether app.yaml can have further options. The plugin checks them.
 	AnyOptions bool
+
+	// Generated reports whether the reader of app.yaml adds the components of the type, and app.yaml cannot have one.
+	Generated bool
 
 	Operations []Operation
 
@@ -124,6 +136,7 @@ const (
 	Flag     Kind = "flag"     // true or false
 	Duration Kind = "duration" // such as 10m
 	Count    Kind = "count"    // a whole number from 0 to MaxCount
+	Texts    Kind = "texts"    // a map of texts
 )
 
 // MaxCount is the largest value of the kind Count.
@@ -136,6 +149,15 @@ func (k Kind) Check(value any) (wants string) {
 	case Text:
 		if !isText || text == "" {
 			return "a text"
+		}
+	case Texts:
+		values, ok := value.(map[string]any)
+		for _, v := range values {
+			_, isText := v.(string)
+			ok = ok && isText
+		}
+		if !ok {
+			return "a map of texts"
 		}
 	case Flag:
 		if _, ok := value.(bool); !ok {
@@ -219,7 +241,7 @@ var types = []Type{
 		Name: Manifest, Doc: "manifest is a folder of Kubernetes objects in YAML.",
 		Protocol:    true,
 		Program:     "kubernetes",
-		Options:     append([]Option{namespaceOption, timeoutOption}, clusterOptions()...),
+		Options:     slices.Concat([]Option{namespaceOption, timeoutOption}, imageOptions(), clusterOptions()),
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
@@ -230,8 +252,8 @@ var types = []Type{
 		Charts:   true,
 		Protocol: true,
 		Program:  "kubernetes",
-		Options: append([]Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,
-			{"rollback", Flag, "Whether a failed apply is undone: by a rollback, or by the removal of a new release. Default: false."}}, clusterOptions()...),
+		Options: slices.Concat([]Option{namespaceOption, {"release", Text, "The name of the release. Default: the component's name."}, timeoutOption,
+			{"rollback", Flag, "Whether a failed apply is undone: by a rollback, or by the removal of a new release. Default: false."}}, imageOptions(), clusterOptions()),
 		Operations:  []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:     "It has a line for each object that was changed.",
 		MissingTool: missingPlugins,
@@ -242,6 +264,18 @@ var types = []Type{
 		Protocol:      true,
 		Program:       "images",
 		NeedsRegistry: true,
+		Options:       imageOptions(),
+		Operations:    []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
+		LostLog:       "It has a line for each layer that was copied.",
+		MissingTool:   missingPlugins,
+	},
+	{
+		Name: Bundle, Doc: "bundle copies all images of the lock of a closed app to the install's registry.",
+		File:          "images.lock",
+		Protocol:      true,
+		Program:       "images",
+		NeedsRegistry: true,
+		Generated:     true,
 		Operations:    []Operation{{job.OpPlan, ReadOnly}, {job.OpPlanDestroy, ReadOnly}, {job.OpApply, Deploy}, {job.OpDestroy, Deprovision}},
 		LostLog:       "It has a line for each layer that was copied.",
 		MissingTool:   missingPlugins,
@@ -265,6 +299,14 @@ var (
 	timeoutOption   = Option{"timeout", Duration, "How long an apply waits for objects to be ready, and how long for them to be gone. Default: 10m."}
 )
 
+// imageOptions are the options that replace the images that a component's files name. A closed app sets them.
+func imageOptions() []Option {
+	return []Option{
+		{OptionImages, Texts, "By what the images that the component's files name are replaced: a map of references to references. With it, a plan fails if an image is not in the map. A closed app sets it."},
+		{OptionRegistry, Text, "The begin of references by digest that the option images need not have, such as registry.example.com/acme/. A closed app sets it."},
+	}
+}
+
 // clusterOptions are the options that name the cluster, for a job that runs outside of it.
 func clusterOptions() []Option {
 	return []Option{
@@ -287,6 +329,20 @@ func Names() []string {
 		names[i] = t.Name
 	}
 	return names
+}
+
+// Written returns the names of the types that app.yaml can name.
+func Written() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		t, _ := Of(name)
+		return t.Generated
+	})
+}
+
+// UsesImages reports whether the files of a component name images, which a lock replaces.
+func (t Type) UsesImages() bool {
+	_, ok := t.Option(OptionImages)
+	return ok
 }
 
 // Of returns the type with the name; "" means Terraform. For an unknown name, ok is false,

@@ -114,7 +114,7 @@ func TestJobsUseOnlyTheRepositoriesOfTheirImage(t *testing.T) {
 			}
 			own = s.Registry.Repository
 			may, err := p.ImageRepositories(p.ctx, control.Holder{Job: s.Job, Epoch: s.Epoch})
-			want := control.JobRepositories{Read: []string{own, spec.Push}}
+			want := control.JobRepositories{Read: []string{own, strings.TrimSuffix(own, "/web") + "/bundle", spec.Push}}
 			if s.Operation == "apply" {
 				want.Write = own
 			}

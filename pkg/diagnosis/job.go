@@ -327,6 +327,7 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 		fairlead.ReasonReleaseTooLarge:     {"", "Split the chart into several components, or leave out large files. Then publish the app again with {app.publish}."},
 		fairlead.ReasonHookFailed:          {"", "Read the log of the hook that the message names, and correct the hook."},
 		fairlead.ReasonHookTimeout:         {"", "Find out what the hook that the message names waits for."},
+		fairlead.ReasonImageNotInBundle:    {nothing + ".", "Name the image that the message names in app.yaml, under bundle.images. Write the lock again with {app.lock}, and publish the app again with {app.publish}."},
 		fairlead.ReasonTimeout:             {"", "Find out what the job waited for. If it needs more time, increase `job.timeout` in the runner's file ({runner.configure})."},
 		fairlead.ReasonNoOutput:            {"", "Find out what the job waited for. If its tool normally writes no output for that long, increase `job.no_output_timeout` in the runner's file ({runner.configure})."},
 		fairlead.ReasonStartTimeout:        {nothing + ": no attempt started.", "Check the runner's host and its agent's log. If pulling the image takes longer, increase `job.start_timeout` in the runner's file ({runner.configure})."},

@@ -15,6 +15,7 @@ const (
 	VerbAgentList           Verb = "agent.list"            // Runner
 	VerbAppDelete           Verb = "app.delete"            //
 	VerbAppList             Verb = "app.list"              //
+	VerbAppLock             Verb = "app.lock"              // write the lock of the images of a closed app
 	VerbAppPublish          Verb = "app.publish"           // publish the app of a folder
 	VerbAppShow             Verb = "app.show"              //
 	VerbAppValidate         Verb = "app.validate"          // validate the app of a folder

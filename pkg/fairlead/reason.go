@@ -119,6 +119,7 @@ const (
 	ReasonReleaseTooLarge   Reason = "release-too-large"   // Kubernetes cannot store the release's record
 	ReasonHookFailed        Reason = "hook-failed"         // a hook of the chart failed
 	ReasonHookTimeout       Reason = "hook-timeout"        // a hook of the chart did not complete in time
+	ReasonImageNotInBundle  Reason = "image-not-in-bundle" // an object has an image that the lock of a closed app does not have
 )
 
 // Reasons of plugins that copy images between registries.
@@ -151,6 +152,7 @@ func ClusterReasons() []Reason {
 		ReasonObjectImmutable, ReasonObjectOwned, ReasonNotReady, ReasonDeletionStuck, ReasonKindUnknown, ReasonNamespaceMissing,
 		ReasonManifestInvalid, ReasonInventoryTooLarge, ReasonInventoryUnusable, ReasonHelmFailed, ReasonChartInvalid,
 		ReasonChartIncomplete, ReasonValuesInvalid, ReasonReleaseTooLarge, ReasonHookFailed, ReasonHookTimeout,
+		ReasonImageNotInBundle,
 	}
 }
 

@@ -1,4 +1,4 @@
-// Command images is the plugin of the component types image and docker-build: a program of its own, so that no step has the clients of registries and
+// Command images is the plugin of the component types image, docker-build and bundle: a program of its own, so that no step has the clients of registries and
 // of Sigstore in its memory. It speaks package pluginprotocol.
 package main
 
@@ -12,6 +12,7 @@ import (
 
 	"github.com/regclient/regclient/types/ref"
 
+	"github.com/fairlead/fairlead/pkg/bundle"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -26,11 +27,18 @@ import (
 var Version = "dev"
 
 func main() {
+	if len(os.Args) > 1 {
+		if err := answer(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	handlers := map[pluginprotocol.Operation]serve.Handler{}
 	for _, op := range pluginprotocol.Operations() {
 		handlers[op] = handle
 	}
-	serve.Main(serve.Plugin{Name: "images", Version: Version, Types: []string{component.Image, component.DockerBuild}, Operations: handlers})
+	serve.Main(serve.Plugin{Name: "images", Version: Version, Types: []string{component.Image, component.DockerBuild, component.Bundle}, Operations: handlers})
 }
 
 func handle(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -53,6 +61,7 @@ type connection struct {
 	cas    map[string]string // certificates in PEM by the registry's name; without one: those that the machine trusts
 	built  *mirror.Target    // where the image of a build is; nil: the component has none
 	ecr    *ecr.Registry     // nil: another kind of registry
+	mirror mirror.Target     // zero: the registry of a control plane, in which a job reads no repository of others
 }
 
 // connect reads the login that the request names. It makes requests only to ECR.
@@ -65,6 +74,9 @@ func connect(ctx context.Context, req pluginprotocol.Request) (*connection, erro
 		return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the request names no registry: set registry in the runner's configuration")
 	}
 	c := &connection{target: mirror.Target{URL: r.URL, Repository: r.Repository}, logins: map[string]mirror.Login{}, cas: map[string]string{}}
+	if r.Kind != "control-plane" {
+		c.mirror = c.target.Mirrored()
+	}
 	if err := c.useBuilt(req.Image, r.Kind); err != nil {
 		return nil, err
 	}
@@ -134,7 +146,7 @@ func builtSource(req pluginprotocol.Request, at mirror.Target) (mirror.Source, e
 }
 
 func (c *connection) engine(sources ...ref.Ref) *mirror.Engine {
-	return &mirror.Engine{Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, CAs: c.cas, Source: c.built, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
+	return &mirror.Engine{Mirror: c.mirror, Client: mirror.NewClient(c.target, mirror.Options{Logins: c.logins, CAs: c.cas, Source: c.built, UserAgent: "fairlead-runner/" + Version}, sources...), Target: c.target, Log: os.Stderr}
 }
 
 func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -143,9 +155,12 @@ func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) e
 		return err
 	}
 	var p mirror.Planned
-	if req.Operation == pluginprotocol.PlanDestroy {
+	switch {
+	case req.Operation == pluginprotocol.PlanDestroy:
 		p, err = c.engine().PlanDestroy(ctx)
-	} else {
+	case req.Type == component.Bundle:
+		p, err = planSet(ctx, c, req.Source)
+	default:
 		var src mirror.Source
 		vars := make(map[string]json.RawMessage, len(req.Vars))
 		for name, v := range req.Vars {
@@ -157,6 +172,9 @@ func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) e
 			src, err = mirror.Read(os.DirFS(req.Source), vars)
 		}
 		if err != nil {
+			return err
+		}
+		if src, err = fromLock(src, req.Options); err != nil {
 			return err
 		}
 		p, err = c.engine(src.Image).Plan(ctx, src)
@@ -180,15 +198,58 @@ func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) e
 	if p.NoOp {
 		fmt.Fprintln(os.Stderr, "No changes.")
 		out.NoOp()
-		return emit(out, p.Outputs)
+		return emit(out, p.Outputs, p.Copies)
 	}
 	return emitChanges(out, p)
 }
 
-// emit sends the outputs. A destroy has none.
-func emit(out *serve.Emitter, o mirror.Outputs) error {
+// fromLock returns the source with the image by which the option images replaces its image: the copy in the install's registry that
+// a closed app has made. Without the option, the image stays.
+func fromLock(src mirror.Source, options json.RawMessage) (mirror.Source, error) {
+	var of struct {
+		Images map[string]string `json:"images"`
+	}
+	if len(options) > 0 {
+		if err := json.Unmarshal(options, &of); err != nil {
+			return src, plugin.Errorf(fairlead.ReasonSpecInvalid, "the options cannot be read: %v", err)
+		}
+	}
+	if of.Images == nil {
+		return src, nil
+	}
+	named := src.Image.CommonName()
+	normal, err := bundle.Normalize(named)
+	if err != nil {
+		return src, plugin.Errorf(fairlead.ReasonArtifactInvalid, "%s: %q is no reference of an image: %v", mirror.File, named, err)
+	}
+	locked, ok := of.Images[normal]
+	if !ok {
+		return src, plugin.Errorf(fairlead.ReasonImageNotInBundle, "%s names the image %s, which the lock of the app does not have. Nothing was copied", mirror.File, named)
+	}
+	src.Image, err = ref.New(locked)
+	return src, err
+}
+
+// planSet plans the copies of the images of a lock.
+func planSet(ctx context.Context, c *connection, source string) (mirror.Planned, error) {
+	lock, err := mirror.ReadLock(os.DirFS(source))
+	if err != nil {
+		return mirror.Planned{}, err
+	}
+	sources, err := mirror.Sources(lock)
+	if err != nil {
+		return mirror.Planned{}, err
+	}
+	return c.engine(sources...).PlanSet(ctx, lock)
+}
+
+// emit sends the outputs: those of one image, or those of the images of a lock. A destroy has none.
+func emit(out *serve.Emitter, o mirror.Outputs, copies *mirror.Copies) error {
 	if o == (mirror.Outputs{}) {
 		return nil
+	}
+	if c := copies; c != nil {
+		return errors.Join(out.Output("digest", c.Digest, false), out.Output("images", c.Images, false), out.Output("named", c.Named, false), out.Output("registry", c.Registry, false))
 	}
 	return errors.Join(out.Output("reference", o.Reference, false), out.Output("digest", o.Digest, false))
 }
@@ -197,19 +258,32 @@ func emitChanges(out *serve.Emitter, p mirror.Planned) error {
 	if p.Outputs == p.Before {
 		return nil
 	}
-	for _, o := range []struct{ name, before, after string }{{"reference", p.Before.Reference, p.Outputs.Reference}, {"digest", p.Before.Digest, p.Outputs.Digest}} {
-		ch := changeset.Change{Address: o.name, Action: changeset.Update, Before: o.before, After: o.after}
-		switch "" {
-		case o.before:
-			ch.Action, ch.Before = changeset.Create, nil
-		case o.after:
-			ch.Action, ch.After = changeset.Delete, nil
+	if c := p.Copies; c != nil {
+		images, named := changeset.Change{Address: "images", Action: changeset.Create, After: c.Images}, changeset.Change{Address: "named", Action: changeset.Create, After: c.Named}
+		if p.Before != (mirror.Outputs{}) { // only the digest of the earlier lock is known
+			images, named = changeset.Change{Address: "images", Action: changeset.Update, Omitted: true}, changeset.Change{Address: "named", Action: changeset.Update, Omitted: true}
+			return errors.Join(outputChange(out, "digest", p.Before.Digest, p.Outputs.Digest), out.OutputChange(images), out.OutputChange(named))
 		}
-		if err := out.OutputChange(ch); err != nil {
+		return errors.Join(outputChange(out, "digest", "", c.Digest), out.OutputChange(images), out.OutputChange(named), outputChange(out, "registry", "", c.Registry))
+	}
+	for _, o := range []struct{ name, before, after string }{{"reference", p.Before.Reference, p.Outputs.Reference}, {"digest", p.Before.Digest, p.Outputs.Digest}} {
+		if err := outputChange(out, o.name, o.before, o.after); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// outputChange sends the change of an output that is a text; "": it does not exist.
+func outputChange(out *serve.Emitter, name, before, after string) error {
+	ch := changeset.Change{Address: name, Action: changeset.Update, Before: before, After: after}
+	switch "" {
+	case before:
+		ch.Action, ch.Before = changeset.Create, nil
+	case after:
+		ch.Action, ch.After = changeset.Delete, nil
+	}
+	return out.OutputChange(ch)
 }
 
 func apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) error {
@@ -238,13 +312,9 @@ func apply(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) 
 		}
 		return nil
 	}
-	var sources []ref.Ref
-	if source, ok := mirror.SourceOf(text); ok {
-		sources = append(sources, source)
-	}
-	done, err := c.engine(sources...).Apply(ctx, text, begin)
+	done, err := c.engine(mirror.SourcesOf(text)...).Apply(ctx, text, begin)
 	if err != nil {
 		return err
 	}
-	return emit(out, done)
+	return emit(out, done, mirror.CopiesOf(text))
 }

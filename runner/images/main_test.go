@@ -1,17 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/bundle"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/pluginprotocol"
@@ -34,9 +37,14 @@ func folder(t *testing.T) string {
 
 func newPlugin(t *testing.T, data string, environ ...string) plugin.Plugin {
 	t.Helper()
-	kind, ok := component.Of(component.Image)
+	return newPluginOf(t, component.Image, data, environ...)
+}
+
+func newPluginOf(t *testing.T, name, data string, environ ...string) plugin.Plugin {
+	t.Helper()
+	kind, ok := component.Of(name)
 	if !ok {
-		t.Fatal("there is no type image")
+		t.Fatalf("there is no type %s", name)
 	}
 	return program.New(kind, program.Config{Folder: folder(t), PassEnv: []string{"REGISTRY_LOGIN"}, Environ: append(environ, "PATH="+os.Getenv("PATH")),
 		OpenPlans: func(context.Context, plugin.Spec, plugin.Env) (planstore.Store, func(), error) {
@@ -70,6 +78,90 @@ func TestPlugin(t *testing.T) {
 		},
 		Sources: sources,
 	})
+}
+
+// ask sends a request of the CLI to the program.
+func ask(t *testing.T, name string, req, answer any) {
+	t.Helper()
+	in, err := json.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	cmd := exec.CommandContext(t.Context(), filepath.Join(folder(t), "images"), name)
+	cmd.Stdin, cmd.Stderr, cmd.Env = bytes.NewReader(in), &log, append(os.Environ(), "DOCKER_CONFIG="+t.TempDir())
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, answer)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, log.String())
+	}
+}
+
+func TestBundlePlugin(t *testing.T) {
+	source, target := memorytest.Start(t, memorytest.Whole), memorytest.Start(t, memorytest.Whole)
+	digest := source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
+	reference := source.Host + "/vendor/web:1"
+	var found bundle.ResolveAnswer
+	ask(t, bundle.Resolved, bundle.ResolveRequest{References: []string{reference, source.Host + "/vendor/none:1", "not an image"}}, &found)
+	if len(found.Images) != 1 || found.Images[0].Digest != digest || len(found.Errors) != 2 || !strings.Contains(found.Errors[source.Host+"/vendor/none:1"], "Push the image") {
+		t.Fatalf("the images are %+v", found)
+	}
+	lock := bundle.Lock{Images: found.Images, Named: map[string]string{"web": reference}}
+	sources := map[string]map[string]string{"sha256:image": {bundle.File: string(lock.Encode())}}
+	spec := func(n int) plugin.Spec {
+		s := specOf(target, n)
+		s.Plugin = component.Bundle
+		return s
+	}
+	plugintest.Run(t, plugintest.Subject{
+		New:  func(data string) plugin.Plugin { return newPluginOf(t, component.Bundle, data) },
+		Good: spec,
+		Outputs: func(t *testing.T, data string) (plugin.Spec, map[string]wire.FullOutput) {
+			s := spec(3)
+			res, err := newPluginOf(t, component.Bundle, data).Run(t.Context(), s, plugintest.Env(t, data, "job_0-1", plugintest.NewLog(), sources, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Operation, s.Plan = "apply", &events.PlanRef{Job: s.Job, Digest: res.Plan.Digest}
+			_, index := lock.Index()
+			copied := target.Host + "/ins_1/web-3@" + digest
+			return s, map[string]wire.FullOutput{"digest": {Value: json.RawMessage(`"` + index + `"`)}, "registry": {Value: json.RawMessage(`"` + target.Host + `/ins_1/"`)},
+				"images": {Value: json.RawMessage(`{"` + reference + `":"` + copied + `"}`)}, "named": {Value: json.RawMessage(`{"web":"` + copied + `"}`)}}
+		},
+		Sources: sources,
+	})
+}
+
+// A component of a closed app copies what the lock names, and refuses an image that the lock does not have.
+func TestImageOfAClosedAppComesFromItsBundle(t *testing.T) {
+	source, target := memorytest.Start(t, memorytest.Whole), memorytest.Start(t, memorytest.Whole)
+	digest := target.Push(t, "ins_1/bundle:1", "linux/amd64")
+	source.Proxy.SetDown(true)
+	reference := source.Host + "/vendor/web:1"
+	sources := map[string]map[string]string{"sha256:image": {"image.yaml": "image: " + reference + "\n"}}
+	plan := func(images string) (plugin.Result, error) {
+		data, s := t.TempDir(), specOf(target, 1)
+		s.Options = map[string]events.SpecVar{component.OptionImages: {Value: json.RawMessage(images)}}
+		return newPlugin(t, data).Run(t.Context(), s, plugintest.Env(t, data, "job_1-1", plugintest.NewLog(), sources, s))
+	}
+	res, err := plan(`{"` + reference + `":"` + target.Host + "/ins_1/bundle@" + digest + `"}`)
+	if err != nil || !strings.Contains(fmt.Sprint(res.Plan.ChangeSet), digest) {
+		t.Errorf("the plan has %+v, %v", res.Plan, err)
+	}
+	if _, err := plan(`{}`); plugin.ReasonOf(err) != fairlead.ReasonImageNotInBundle || !strings.Contains(err.Error(), reference) {
+		t.Errorf("an image outside of the lock: %v", err)
+	}
+	var named bundle.RenderAnswer
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "image.yaml"), []byte("image: nginx:${vars.tag}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, bundle.Rendered, bundle.RenderRequest{Type: component.Image, Source: dir, Vars: map[string]any{"tag": "1.27"}}, &named)
+	if len(named.Images) != 1 || named.Images[0].Image != "nginx:1.27" && named.Images[0].Image != "docker.io/library/nginx:1.27" && named.Images[0].Image != "docker.io/nginx:1.27" {
+		t.Errorf("the image is %+v", named)
+	}
 }
 
 func TestProgramConforms(t *testing.T) {

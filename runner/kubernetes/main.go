@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/runner/kubernetes/eks"
 	"github.com/fairlead/fairlead/runner/kubernetes/helm"
 	"github.com/fairlead/fairlead/runner/kubernetes/manifest"
+	"github.com/fairlead/fairlead/runner/kubernetes/podimage"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -29,6 +30,13 @@ import (
 var Version = "dev"
 
 func main() {
+	if len(os.Args) > 1 {
+		if err := answer(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	handlers := map[pluginprotocol.Operation]serve.Handler{}
 	for _, op := range pluginprotocol.Operations() {
 		handlers[op] = handle
@@ -63,6 +71,9 @@ type settings struct {
 	CA         string `json:"cluster_ca,omitempty"`
 	EKSCluster string `json:"eks_cluster,omitempty"`
 	EKSRegion  string `json:"eks_region,omitempty"`
+
+	Images   map[string]string `json:"images,omitempty"`
+	Registry string            `json:"registry,omitempty"`
 }
 
 // config returns the connection to the cluster: the one that the options name, or the one of the environment.
@@ -130,6 +141,7 @@ func plan(ctx context.Context, req pluginprotocol.Request, out *serve.Emitter) e
 	if err != nil {
 		return err
 	}
+	s.Images = nil // the plan has what replaced them
 	saved, err := json.Marshal(savedPlan{Type: req.Type, Settings: s, Plan: p.saved})
 	if err != nil {
 		return fmt.Errorf("encode the plan: %w", err)
@@ -193,6 +205,7 @@ func planOf(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, s
 				return planned{}, err
 			}
 		}
+		e.Images = podimage.New(s.Images, s.Registry)
 		p, err := e.Plan(ctx, chart, vars, destroys)
 		return planned{p.Saved, p.NoOp, p.Changes, p.Base, p.Outputs}, err
 	}
@@ -206,6 +219,9 @@ func planOf(ctx context.Context, cfg *rest.Config, req pluginprotocol.Request, s
 			return planned{}, err
 		}
 		if err := manifest.Substitute(objects, vars); err != nil {
+			return planned{}, err
+		}
+		if err := manifest.ReplaceImages(objects, podimage.New(s.Images, s.Registry)); err != nil {
 			return planned{}, err
 		}
 	}

@@ -50,6 +50,9 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"runner/kubernetes", "TestPlugins/" + kind + "/a_secret_is_in_no_command_line"},
 			testName{"runner/kubernetes", "TestPlugins/" + kind + "/outputs_keep_their_types"})
 	}
+	for _, test := range []string{"a_slow_job_stops_within_its_grace_and_keeps_nothing", "a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing", "a_killed_tool_is_a_typed_failure", "a_secret_is_in_no_command_line"} {
+		add("the suite's jobs are plans, which are quick; the package of the engine tests cancellations", testName{"runner/images", "TestBundlePlugin/" + test})
+	}
 	add("the suite's jobs are plans, which are quick; the package of the engine tests cancellations",
 		testName{"runner/images", "TestPlugin/a_slow_job_stops_within_its_grace_and_keeps_nothing"},
 		testName{"runner/images", "TestPlugin/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},

@@ -15,6 +15,7 @@ type AppAction struct {
 	TimeoutSeconds int64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"How long a run may take; absent: as long as an apply"`
 	Schedule       *ActionSchedule `json:"schedule,omitempty" doc:"When the action runs by itself"`
 	Before         []string        `json:"before,omitempty" doc:"Operations, such as web.apply, before which a deployment runs the action"`
+	Artifact       string          `json:"artifact,omitempty" doc:"Digest of the source artifact; only on versions of apps"`
 	After          []string        `json:"after,omitempty" doc:"Operations, such as web.apply, after which a deployment runs the action"`
 }
 

@@ -55,7 +55,7 @@ type RegistryAccessRequest struct {
 // RegistryAccess names the repositories for an app's artifacts, and the login.
 type RegistryAccess struct {
 	Registry     string            `json:"registry" doc:"Host and port of the OCI registry"`
-	Repositories map[string]string `json:"repositories" doc:"Repository by component"`
+	Repositories map[string]string `json:"repositories" doc:"Repository by component; artifacts that builds make are in its repository built, as in REPOSITORY/built"`
 	Login        *RegistryLogin    `json:"login,omitempty" doc:"Absent if the caller's API token is the login"`
 }
 

@@ -26,14 +26,32 @@ func descriptorOf(text string, size int64) (descriptor.Descriptor, error) {
 	return descriptor.Descriptor{Digest: d, Size: size}, nil
 }
 
-// SourceOf returns the repository from which a saved plan copies; ok is false if it copies nothing.
-func SourceOf(text []byte) (source ref.Ref, ok bool) {
+// SourcesOf returns the repositories from which a saved plan copies.
+func SourcesOf(text []byte) []ref.Ref {
 	var s saved
-	if json.Unmarshal(text, &s) != nil || s.Source == "" {
-		return ref.Ref{}, false
+	if json.Unmarshal(text, &s) != nil {
+		return nil
 	}
-	source, err := ref.New(s.Source)
-	return source, err == nil
+	names := []string{s.Source}
+	for _, m := range s.Members {
+		names = append(names, m.Source)
+	}
+	var all []ref.Ref
+	for _, name := range names {
+		if source, err := ref.New(name); name != "" && err == nil {
+			all = append(all, source)
+		}
+	}
+	return all
+}
+
+// CopiesOf returns the outputs after the apply of a saved plan; nil: it is not one of a lock's images, or it destroys them.
+func CopiesOf(text []byte) *Copies {
+	var s saved
+	if json.Unmarshal(text, &s) != nil {
+		return nil
+	}
+	return s.Copies
 }
 
 // Apply copies and removes what the saved plan names. It calls begin before the first change, and makes no change after an error
@@ -55,6 +73,11 @@ func (e *Engine) Apply(ctx context.Context, text []byte, begin func() error) (Ou
 	}
 	if s.Source != "" {
 		if err := e.copy(ctx, s, begin); err != nil {
+			return Outputs{}, err
+		}
+	}
+	if s.Index != "" {
+		if err := e.copySet(ctx, s, begin); err != nil {
 			return Outputs{}, err
 		}
 	}

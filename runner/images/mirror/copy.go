@@ -8,6 +8,7 @@ import (
 
 	"github.com/regclient/regclient"
 	"github.com/regclient/regclient/types"
+	"github.com/regclient/regclient/types/manifest"
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -24,23 +25,9 @@ func (e *Engine) copy(ctx context.Context, s saved, begin func() error) error {
 	if err := begin(); err != nil {
 		return err
 	}
-	one := func(from, to ref.Ref) error { return e.copyOne(ctx, from, to) }
-	if err := one(source.SetDigest(s.Digest), target.SetDigest(s.Digest)); err != nil {
-		return err
-	}
-	for _, x := range s.Extras {
-		to := target.SetDigest(x.Digest)
-		if x.Tag != "" {
-			to = target.SetTag(x.Tag)
-		}
-		if err := one(source.SetDigest(x.Digest), to); err != nil {
-			return err
-		}
-	}
-	// A registry that accepted other content would give it to the cluster later. The client verifies the digest of what it gets.
-	m, err := e.Client.ManifestGet(ctx, target.SetDigest(s.Digest))
+	m, err := e.copyImage(ctx, source, s.Digest, s.Extras)
 	if err != nil {
-		return e.Client.failure(ctx, err, target.Registry, "reading the copied image "+e.address())
+		return err
 	}
 	if s.Tag == "" {
 		return nil
@@ -50,6 +37,29 @@ func (e *Engine) copy(ctx context.Context, s saved, begin func() error) error {
 	}
 	fmt.Fprintf(e.Log, "%s@%s\n", e.address(), s.Digest)
 	return nil
+}
+
+// copyImage copies an image from a repository, then what belongs to it. It returns the copied manifest.
+func (e *Engine) copyImage(ctx context.Context, source ref.Ref, digest string, extras []extra) (manifest.Manifest, error) {
+	target := e.Target.ref()
+	if err := e.copyOne(ctx, source.SetDigest(digest), target.SetDigest(digest)); err != nil {
+		return nil, err
+	}
+	for _, x := range extras {
+		to := target.SetDigest(x.Digest)
+		if x.Tag != "" {
+			to = target.SetTag(x.Tag)
+		}
+		if err := e.copyOne(ctx, source.SetDigest(x.Digest), to); err != nil {
+			return nil, err
+		}
+	}
+	// A registry that accepted other content would give it to the cluster later. The client verifies the digest of what it gets.
+	m, err := e.Client.ManifestGet(ctx, target.SetDigest(digest))
+	if err != nil {
+		return nil, e.Client.failure(ctx, err, target.Registry, "reading the copied image "+e.address())
+	}
+	return m, nil
 }
 
 // copies is how often a copy begins. A registry that restarts has forgotten the uploads in progress and refuses their next part, and

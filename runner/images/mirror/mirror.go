@@ -31,6 +31,7 @@ import (
 type Engine struct {
 	Client *Client
 	Target Target
+	Mirror Target    // a repository of the target's registry that can have the images of a lock; zero: there is none
 	Log    io.Writer // a line for each layer and manifest, without secrets
 }
 
@@ -41,6 +42,7 @@ type Planned struct {
 	Changes []changeset.Change
 	Before  Outputs // of what the target has; zero: nothing
 	Outputs Outputs // after the apply; zero for a destroy
+	Copies  *Copies // after the apply of a lock's images; nil: another plan
 }
 
 // Outputs are the outputs of a component. They hold no secret.
@@ -62,6 +64,11 @@ type saved struct {
 	Found   []string `json:"found,omitempty"`   // tags of the component at the plan, sorted
 	Removed []string `json:"removed,omitempty"` // digests of images
 	All     bool     `json:"all,omitempty"`     // a destroy: nothing of the repository stays
+
+	// Of a plan of a lock's images. Digest is that of the index.
+	Index   string   `json:"index,omitempty"`   // text of the index; "": nothing is copied
+	Members []member `json:"members,omitempty"` // images that are copied
+	Copies  *Copies  `json:"copies,omitempty"`
 }
 
 // extra is a manifest that belongs to an image: it refers to the image, or has a tag that names its digest.

@@ -63,11 +63,7 @@ func (s *site) plan(lines ...string) mirror.Planned {
 
 // try applies a plan.
 func (s *site) try(ctx context.Context, p mirror.Planned) (mirror.Outputs, error) {
-	var sources []ref.Ref
-	if source, ok := mirror.SourceOf(p.Saved); ok {
-		sources = append(sources, source)
-	}
-	return s.engine(sources...).Apply(ctx, p.Saved, func() error { return nil })
+	return s.engine(mirror.SourcesOf(p.Saved)...).Apply(ctx, p.Saved, func() error { return nil })
 }
 
 func (s *site) apply(p mirror.Planned) mirror.Outputs {
@@ -239,8 +235,7 @@ func TestOvertakenPlanIsStale(t *testing.T) {
 	old := s.plan(web)
 	s.apply(old)
 	began := false
-	src, _ := mirror.SourceOf(old.Saved)
-	_, err := s.engine(src).Apply(t.Context(), old.Saved, func() error { began = true; return nil })
+	_, err := s.engine(mirror.SourcesOf(old.Saved)...).Apply(t.Context(), old.Saved, func() error { began = true; return nil })
 	if plugin.ReasonOf(err) != fairlead.ReasonPlanStale || began {
 		t.Errorf("began %v, error %v", began, err)
 	}

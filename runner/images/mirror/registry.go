@@ -126,6 +126,7 @@ const (
 // Options are the settings of a client.
 type Options struct {
 	Logins    map[string]Login // by the registry's name in references
+	Docker    bool             // whether logins come from the Docker configuration of the person who runs the program
 	UserAgent string
 	CAs       map[string]string // certificates in PEM that a registry's may be signed with, besides those that the machine trusts, by the registry's name
 	Source    *Target           // where the image of a build is, whose URL decides on TLS; nil: no build made the image
@@ -163,7 +164,7 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 		hosts[s.Registry] = host(s.Registry)
 	}
 	for _, t := range []*Target{o.Source, &target} {
-		if t == nil {
+		if t == nil || t.URL == "" {
 			continue
 		}
 		h := host(t.Host())
@@ -177,11 +178,12 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 	for _, h := range hosts {
 		all = append(all, h)
 	}
-	open := func() *regclient.RegClient {
-		return regclient.New(regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent), regclient.WithSlog(slog.New(slog.DiscardHandler)),
-			regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}),
-				reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries)))
+	options := []regclient.Opt{regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent), regclient.WithSlog(slog.New(slog.DiscardHandler)),
+		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}), reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries))}
+	if o.Docker {
+		options = append([]regclient.Opt{regclient.WithDockerCreds()}, options...)
 	}
+	open := func() *regclient.RegClient { return regclient.New(options...) }
 	return &Client{answers: answers, open: open, RegClient: open()}
 }
 

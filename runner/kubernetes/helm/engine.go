@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
+	"github.com/fairlead/fairlead/runner/kubernetes/podimage"
 )
 
 // fieldManager is the manager of the fields that Helm sets. It is the name that Helm's own command line uses, so releases of
@@ -58,6 +59,8 @@ type Engine struct {
 	Owner     Owner
 	Release   string // name of the release
 	Namespace string // namespace of the release
+
+	Images *podimage.Replacement // of the images that the chart renders; nil: they stay
 
 	// Job and Epoch identify the attempt. Epochs count the attempts of one job, so epochs of two jobs have no order.
 	Job   string

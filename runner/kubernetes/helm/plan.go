@@ -130,7 +130,7 @@ func (p *planner) apply(ctx context.Context, chart *Chart, values map[string]any
 	if values == nil {
 		values = map[string]any{}
 	}
-	digest, err := valuesDigest(values)
+	digest, err := valuesDigest(values, e.Images)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/kubernetes/podimage"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -48,29 +49,14 @@ type crdFile struct {
 
 // render renders the chart for the release's next revision. mask hides the Secrets that templates read from the cluster.
 func (e *Engine) render(ctx context.Context, c *connection, ch *Chart, values map[string]any, revision int, upgrade bool) (r *rendering, mask func(string) string, err error) {
-	loaded, err := ch.load()
-	if err != nil {
-		return nil, nil, err
-	}
-	values, err = copyOf(values) // Helm changes it
-	if err != nil {
-		return nil, nil, err
-	}
 	caps, err := capabilities(c.getter.discovery)
 	if err != nil {
 		return nil, nil, err
 	}
-	if v := loaded.Metadata.KubeVersion; v != "" && !chartutil.IsCompatibleRange(v, caps.KubeVersion.String()) {
-		return nil, nil, plugin.Errorf(fairlead.ReasonChartInvalid, "The chart %s needs Kubernetes %s, and the cluster has %s. Update the cluster, or use another version of the chart.",
-			loaded.Name(), v, caps.KubeVersion.String())
-	}
-	if err := chartutil.ProcessDependencies(loaded, values); err != nil {
-		return nil, nil, invalid("process the dependencies of chart %s: %w", loaded.Name(), err)
-	}
 	options := common.ReleaseOptions{Name: e.Release, Namespace: e.Namespace, Revision: revision, IsInstall: !upgrade, IsUpgrade: upgrade}
-	top, err := util.ToRenderValuesWithSchemaValidation(loaded, values, options, caps, true)
+	loaded, top, err := ch.prepare(values, options, caps)
 	if err != nil {
-		return nil, nil, invalid("combine the values of chart %s: %w", loaded.Name(), err)
+		return nil, nil, err
 	}
 	all, err := top.Table("Values")
 	if err != nil {
@@ -92,20 +78,58 @@ func (e *Engine) render(ctx context.Context, c *connection, ch *Chart, values ma
 		return nil, nil, err
 	}
 	r = &rendering{Metadata: loaded.Metadata, Defaults: defaults, Files: map[string]string{}, Kube: caps.KubeVersion}
+	if err := r.add(files); err != nil {
+		return nil, nil, err
+	}
+	if err := r.replaceImages(e.Images); err != nil {
+		return nil, nil, err
+	}
+	for _, crd := range loaded.CRDObjects() {
+		r.CRDs = append(r.CRDs, crdFile{Name: crd.Filename, Data: string(crd.File.Data)})
+	}
+	if err := r.sort(); err != nil {
+		return nil, nil, err
+	}
+	return r, seen.mask(), r.checkImages(e.Images)
+}
+
+// prepare loads the chart and combines its values with those of a release, for a cluster of that kind.
+func (c *Chart) prepare(values map[string]any, options common.ReleaseOptions, caps *common.Capabilities) (*chartv2.Chart, common.Values, error) {
+	loaded, err := c.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	values, err = copyOf(values) // Helm changes it
+	if err != nil {
+		return nil, nil, err
+	}
+	if v := loaded.Metadata.KubeVersion; v != "" && !chartutil.IsCompatibleRange(v, caps.KubeVersion.String()) {
+		return nil, nil, plugin.Errorf(fairlead.ReasonChartInvalid, "The chart %s needs Kubernetes %s, and the cluster has %s. Update the cluster, or use another version of the chart.",
+			loaded.Name(), v, caps.KubeVersion.String())
+	}
+	if err := chartutil.ProcessDependencies(loaded, values); err != nil {
+		return nil, nil, invalid("process the dependencies of chart %s: %w", loaded.Name(), err)
+	}
+	top, err := util.ToRenderValuesWithSchemaValidation(loaded, values, options, caps, true)
+	if err != nil {
+		return nil, nil, invalid("combine the values of chart %s: %w", loaded.Name(), err)
+	}
+	return loaded, top, nil
+}
+
+// add adds what a chart renders to, without empty files and the notes of subcharts.
+func (r *rendering) add(files map[string]string) error {
 	size := 0
 	for name, text := range files {
 		if notes := strings.HasSuffix(name, notesFile); notes && name != r.notes() || strings.TrimSpace(text) == "" {
 			continue
 		}
 		if size += len(text); size > maxRendered {
-			return nil, nil, invalid("the chart %s renders to more than %d MiB", loaded.Name(), maxRendered>>20)
+			return invalid("the chart %s renders to more than %d MiB", r.Metadata.Name, maxRendered>>20)
 		}
 		r.Files[name] = text
 	}
-	for _, crd := range loaded.CRDObjects() {
-		r.CRDs = append(r.CRDs, crdFile{Name: crd.Filename, Data: string(crd.File.Data)})
-	}
-	return r, seen.mask(), r.sort()
+	return nil
 }
 
 const notesFile = "NOTES.txt"
@@ -275,8 +299,8 @@ func copyOf(values map[string]any) (map[string]any, error) {
 	return decodeObject(text)
 }
 
-// valuesDigest returns the digest of values, in a form that fits into a label.
-func valuesDigest(values map[string]any) (string, error) {
+// valuesDigest returns the digest of values and of what replaces images, in a form that fits into a label.
+func valuesDigest(values map[string]any, images *podimage.Replacement) (string, error) {
 	text, err := json.Marshal(values) // with sorted keys
 	if err != nil {
 		return "", invalid("encode the values: %w", err)
@@ -284,5 +308,5 @@ func valuesDigest(values map[string]any) (string, error) {
 	if len(values) == 0 {
 		text = []byte("{}")
 	}
-	return short(string(text)), nil
+	return short(string(text) + images.Key()), nil
 }

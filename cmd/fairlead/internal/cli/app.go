@@ -25,7 +25,7 @@ const pushes = 4
 
 func (c *cli) app() *cobra.Command {
 	return noun("app", "Publish apps", "An app is a folder with the file app.yaml. The file declares the inputs and the\ncomponents of the app. A component is a part of the app, such as a Terraform module.\nAn install gives values to the inputs and deploys the components. A published version\nof an app cannot be changed.",
-		c.appValidate(), c.appApply(), c.appList(), c.appShow(), c.appVersions(), c.appDiff(), c.appRender(), c.appProvenance(), c.appDelete())
+		c.appValidate(), c.appLock(), c.appBundle(), c.appApply(), c.appList(), c.appShow(), c.appVersions(), c.appDiff(), c.appRender(), c.appProvenance(), c.appDelete())
 }
 
 func (c *cli) appValidate() *cobra.Command {
@@ -44,6 +44,9 @@ file, line and column. The command also packs the sources, to find every problem
 			}
 			defer root.Close()
 			app, problems := loadApp(root, nil)
+			for i := range problems {
+				problems[i].Hint = view.Hint(problems[i].Hint, nil)
+			}
 			doc := view.Validation{Dir: args[0], Problems: problems}
 			if app != nil {
 				doc.App, doc.Warnings = app.Name, app.RunnerWarnings()
@@ -158,7 +161,7 @@ func (c *cli) publish(ctx context.Context, cl *client.Client, dir, as string) (v
 			delete(digests, comp.Name)
 		}
 	}
-	builds, err := c.build(ctx, cl, app, wire.BuildAppRequest{Config: config, Folders: folders})
+	builds, _, err := c.build(ctx, cl, app, wire.BuildAppRequest{Config: config, Folders: folders})
 	if err != nil {
 		return view.Published{}, err
 	}

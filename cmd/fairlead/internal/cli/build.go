@@ -16,24 +16,25 @@ import (
 )
 
 // build builds the components whose source is not in the app's folder and those with a Dockerfile, and waits for the builds. It returns the jobs by
-// component. A component that an earlier build has built is absent.
-func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, request wire.BuildAppRequest) (map[string]string, error) {
+// component, and the artifacts of the components that an earlier build has built.
+func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, request wire.BuildAppRequest) (jobs, earlier map[string]string, err error) {
 	built := false
 	for _, comp := range app.Components {
 		built = built || comp.Built()
 	}
 	if !built {
-		return nil, nil
+		return nil, nil, nil
 	}
 	all, err := cl.BuildApp(ctx, app.Name, request)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	jobs := map[string]string{}
+	jobs, earlier = map[string]string{}, map[string]string{}
 	var mu sync.Mutex // guards the output
 	g, ctx := errgroup.WithContext(ctx)
 	for _, b := range all.Builds {
 		if b.Job == nil {
+			earlier[b.Component] = b.Artifact
 			continue
 		}
 		jobs[b.Component] = b.Job.ID
@@ -51,7 +52,7 @@ func (c *cli) build(ctx context.Context, cl *client.Client, app *appspec.App, re
 			return awaitBuild(ctx, cl, b, watch.LogOptions{Client: cl, Follow: true, Now: c.env.Now, Tell: func(text string) { say("%s", text) }}, say)
 		})
 	}
-	return jobs, g.Wait()
+	return jobs, earlier, g.Wait()
 }
 
 // awaitBuild waits until the build ends. It shows the log of a build that fails.

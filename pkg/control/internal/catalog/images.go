@@ -132,8 +132,8 @@ func checkRegistry(tx *kernel.Tx, in store.Install, spec *appspec.App) error {
 }
 
 // ImageRepositories returns the repositories of images that the tool of the holder's job may use, in the control plane's own
-// registry: that of its component on the install, and that of the images which builds of its component make. There is none
-// if the job's component has no images.
+// registry: that of its component on the install, that of the images of the install's closed app, which it may read, and that of
+// the images which builds of its component make. There is none if the job's component has no images.
 func (cat *Catalog) ImageRepositories(ctx context.Context, h kernel.Holder) (JobRepositories, error) {
 	tx := cat.Reading(ctx)
 	j, err := tx.Held(ctx, h)
@@ -144,9 +144,11 @@ func (cat *Catalog) ImageRepositories(ctx context.Context, h kernel.Holder) (Job
 	if !t.NeedsRegistry {
 		return JobRepositories{}, nil
 	}
-	of := &runnerspec.RegistryControlPlane{}
-	own := ImageRepositories(j.V.Org) + of.Repository(string(j.V.Install), j.V.Component)
-	out := JobRepositories{Read: []string{own}}
+	of := func(name string) string {
+		return ImageRepositories(j.V.Org) + (&runnerspec.RegistryControlPlane{}).Repository(string(j.V.Install), name)
+	}
+	own := of(j.V.Component)
+	out := JobRepositories{Read: []string{own, of(component.Bundle)}}
 	if j.V.Operation.Mutates() {
 		out.Write = own
 	}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fairlead/fairlead/runner/images/imagetest"
+	"github.com/fairlead/fairlead/tools/kubeserver/kube"
+	"github.com/fairlead/fairlead/tools/program"
+)
+
+// TestBundle runs the scripts of closed apps: `fairlead dev` with a real API server, the programs of the plugins, the registry of a
+// vendor, and the registry of an install.
+func TestBundle(t *testing.T) {
+	var server kube.Server
+	t.Cleanup(server.Stop)
+	kubeconfig := server.Kubeconfig(t)
+	plugins := t.TempDir()
+	for _, pkg := range []string{"runner/kubernetes", "runner/images"} {
+		path := program.Build(t, pkg)
+		if err := os.Symlink(path, filepath.Join(plugins, filepath.Base(path))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer := imagetest.NewSigner(t)
+	t.Run("story", func(t *testing.T) {
+		p := params("bundle")
+		p.Cmds["ready"], p.Cmds["id"], p.Cmds["until"] = ready, id, until
+		p.Cmds["api"], p.Cmds["expand"], p.Cmds["example"] = apiOf(t, kubeconfig), expand, example
+		p.Cmds["push"] = func(ts *testscript.TestScript, neg bool, args []string) { // push VARIABLE REFERENCE PLATFORM...: the variable gets the digest
+			ts.Setenv(args[0], registriesOf(ts).vendor.Push(t, args[1], args[2:]...))
+		}
+		p.Cmds["sign"] = func(ts *testscript.TestScript, neg bool, args []string) { // sign REPOSITORY DIGEST
+			registriesOf(ts).vendor.Attach(t, args[0], args[1], signer.Bundle(t, args[1], imagetest.Predicate))
+		}
+		p.Cmds["lines"] = func(ts *testscript.TestScript, neg bool, args []string) { // lines FILE LINE...
+			ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(args[1:], "\n")+"\n"), 0o600))
+		}
+		p.Cmds["vendor"] = func(ts *testscript.TestScript, neg bool, args []string) { // vendor down|up: nothing reaches the vendor's registry
+			registriesOf(ts).vendor.Proxy.SetDown(args[0] == "down")
+		}
+		p.Cmds["pulls"] = func(ts *testscript.TestScript, neg bool, args []string) { // pulls REPOSITORY@DIGEST: with all layers, from the install's registry
+			if got := registriesOf(ts).own.Pull(t, args[0]); (got != "" && strings.HasSuffix(args[0], got)) == neg {
+				ts.Fatalf("%s is %q", args[0], got)
+			}
+		}
+		p.Cmds["chart"] = chart
+		p.Files, p.Dir = storiesOf(t, p.Dir), ""
+		setup := p.Setup
+		p.Setup = func(env *testscript.Env) error {
+			r := registries{imagetest.Start(t), imagetest.Start(t)}
+			env.Values[registries{}] = r
+			env.Setenv("FAIRLEAD_PLUGINS", plugins)
+			env.Setenv("FAIRLEAD_REGISTRY", program.Build(t, "cmd/fairlead-registry"))
+			env.Setenv("KUBECONFIG", kubeconfig)
+			env.Setenv("FAIRLEAD_PASS_ENV", "KUBECONFIG")
+			env.Setenv("EXAMPLES", examples)
+			env.Setenv("VENDOR", r.vendor.Host)
+			env.Setenv("REGISTRY", r.own.Host)
+			env.Setenv("KEY", signer.PEM)
+			return setup(env)
+		}
+		testscript.Run(t, p)
+	})
+}
+
+// registries are those of a script: of a vendor, and of an install.
+type registries struct{ vendor, own *imagetest.Registry }
+
+func registriesOf(ts *testscript.TestScript) registries { return ts.Value(registries{}).(registries) }
+
+// example copies an example, without its lock, and puts the vendor's registry in place of the invented one: "example FROM TO".
+func example(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(filepath.WalkDir(args[0], func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "images.lock" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(ts.MkAbs(args[1]), strings.TrimPrefix(path, args[0]))
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(to, []byte(strings.ReplaceAll(string(text), "registry.example.com", ts.Getenv("VENDOR"))), 0o600)
+	}))
+}
+
+// expand replaces @NAME@ in files by the variable NAME: "expand FILE...".
+func expand(ts *testscript.TestScript, neg bool, args []string) {
+	for _, name := range args {
+		text := ts.ReadFile(name)
+		parts := strings.Split(text, "@")
+		for i := 1; i+1 < len(parts); i++ {
+			if value := ts.Getenv(parts[i]); value != "" {
+				text = strings.ReplaceAll(text, "@"+parts[i]+"@", value)
+			}
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o600))
+	}
+}

@@ -31,6 +31,17 @@ func TestCommandsOfPagesAreInStories(t *testing.T) {
 		all = append(append(all, story...), "\n-- end --\n"...)
 	}
 	run := commands(string(all))
+	others, err := filepath.Glob("testdata/bundle/*.txtar") // they need a cluster
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range others {
+		story, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(run, commands(string(story)))
+	}
 	files := map[string][]string{}
 	for _, m := range regexp.MustCompile(`(?s)\n-- (\S+\.yaml) --\n(.*?)\n-- `).FindAllStringSubmatch(strings.ReplaceAll(string(all), "\n-- ", "\n\n-- "), -1) {
 		files[m[1]] = append(files[m[1]], m[2])

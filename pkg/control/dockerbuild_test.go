@@ -104,7 +104,10 @@ func TestJobsUseOnlyTheRepositoriesOfTheirImage(t *testing.T) {
 		p.Images = true
 		p.setRegistry("registry.type=control-plane")
 		p.enrolAt("local")
-		p.install("acme")
+		p.must("create install", func() error { // on the runner with the registry; without its name, the identifier would choose
+			_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local", Inputs: secretPassword()}, "create")
+			return err
+		})
 		own, jobs := "", 0
 		p.stepFault = func(s events.JobSpec) stepFault {
 			jobs++

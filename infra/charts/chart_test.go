@@ -271,7 +271,7 @@ func full(t *testing.T) map[string]any {
 	t.Helper()
 	all := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
 	all = set(all, "controlPlane.ca", map[string]any{"existingSecret": "fairlead-ca"})
-	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "jobs.providerMirror": "/mirror", "jobs.podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}, "jobs.nodeSelector": map[string]any{"disk": "ssd"}, "image.pullSecrets": []any{"regcred"}, "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "file"} {
+	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "jobs.providerMirror": "/mirror", "jobs.images": []any{"registry.example.com/acme/*"}, "jobs.podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}, "jobs.nodeSelector": map[string]any{"disk": "ssd"}, "image.pullSecrets": []any{"regcred"}, "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "file"} {
 		all = set(all, path, value)
 	}
 	return all

@@ -51,6 +51,7 @@
   "start_timeout" $v.jobs.startTimeout
   "stop_grace" $v.jobs.stopGrace
   "keep_for" $v.jobs.keepFor
+  "images" $v.jobs.images
 -}}
 {{- $accounts := dict -}}
 {{- range include "runner.roles" . | fromJsonArray }}{{ $_ := set $accounts (replace "-" "_" .) (printf "%s-%s" (include "runner.jobsAccount" $) .) }}{{ end -}}

@@ -148,6 +148,7 @@ func TestForeignMessagesEndAmongTheDeadLetters(t *testing.T) {
 
 // AWS refuses credentials that it granted, in the middle of a job. The job continues, and no line of its log is lost.
 func TestJobSurvivesRefusedAWSCredentials(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	t.Parallel()
 	const behind = 10 * time.Minute
 	// clock refuses requests that are not signed with the time of AWS's clock, and returns AWS's time.

@@ -48,6 +48,7 @@ func scriptIn(s *plane.Plane, image string) events.JobSpec {
 // A script in an image of its own finds the files and variables of the image. The step around it is that of every other job:
 // its lease, log, outputs and change set.
 func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
 	t.Parallel()
 	var engine dockerd.Server
 	t.Cleanup(engine.Stop)

@@ -12,11 +12,13 @@ import (
 	"github.com/fairlead/fairlead/runner/images/imagetest"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // TestBundle runs the scripts of closed apps: `fairlead dev` with a real API server, the programs of the plugins, the registry of a
 // vendor, and the registry of an install.
 func TestBundle(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	var server kube.Server
 	t.Cleanup(server.Stop)
 	kubeconfig := server.Kubeconfig(t)

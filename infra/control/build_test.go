@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // with synthesizes the stack with changed props.
@@ -40,6 +41,7 @@ func with(t *testing.T, change func(*control.Props)) (infratest.Template, infrat
 // Without a build runner, the stack has no resource for a build runner and no cost.
 // All other resources are the same with and without a build runner.
 func TestBuildRunnerIsOptional(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	values := given()
 	values[control.ParameterBuildRunner] = control.None
 	without, err := synth(t).template.Resolve(values)

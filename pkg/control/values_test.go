@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 	"github.com/fairlead/fairlead/tools/israce"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // text returns a JSON string that repeats c. The string with its quotes has n bytes.
@@ -92,6 +93,7 @@ func TestLargeOutputsOnSQLite(t *testing.T) {
 }
 
 func TestLargeOutputsOnDynamoDB(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 1)
 	t.Parallel()
 	c := newClock()
 	largeOutputs(newPlaneAt(t, dynamoTable(t, "outputs"), c.now, c.sleep))

@@ -27,7 +27,7 @@ func Needs() map[string]string {
 		"AWS::EC2::RouteTable": "ec2:CreateRouteTable", "AWS::EC2::SecurityGroup": "ec2:CreateSecurityGroup", "AWS::EC2::Subnet": "ec2:CreateSubnet",
 		"AWS::EC2::SubnetRouteTableAssociation": "ec2:AssociateRouteTable", "AWS::EC2::VPC": "ec2:CreateVpc", "AWS::EC2::VPCEndpoint": "ec2:CreateVpcEndpoint",
 		"AWS::EC2::VPCGatewayAttachment": "ec2:AttachInternetGateway", "AWS::ECR::Repository": "ecr:CreateRepository", "AWS::ECS::Cluster": "ecs:CreateCluster",
-		"AWS::ECS::Service": "ecs:CreateService", "AWS::ECS::TaskDefinition": "ecs:RegisterTaskDefinition", "AWS::Events::EventBus": "events:CreateEventBus",
+		"AWS::CodeBuild::Project": "codebuild:CreateProject", "AWS::ECS::Service": "ecs:CreateService", "AWS::ECS::TaskDefinition": "ecs:RegisterTaskDefinition", "AWS::Events::EventBus": "events:CreateEventBus",
 		"AWS::Events::Rule": "events:PutRule", "AWS::IAM::Role": "iam:CreateRole", "AWS::IAM::RolePolicy": "iam:PutRolePolicy", "AWS::KMS::Alias": "kms:CreateAlias", "AWS::KMS::Key": "kms:CreateKey",
 		"AWS::Lambda::Alias": "lambda:CreateAlias", "AWS::Lambda::EventInvokeConfig": "lambda:PutFunctionEventInvokeConfig",
 		"AWS::Lambda::EventSourceMapping": "lambda:CreateEventSourceMapping", "AWS::Lambda::Function": "lambda:CreateFunction",

@@ -67,24 +67,26 @@ func allowedSkips(short bool) []allowedSkip {
 		add("it shows that one day in three is chosen", testName{"tools/shortrun", "TestOneDayInRunsEveryTestOnSomeDay"})
 		// shortrun.OneDayIn chooses the day.
 		for pkg, tests := range map[string][]string{
-			"cmd/fairlead":                            {"TestDockerBuild", "TestStoryOfAllTypesSurvivesKills"},
+			"cmd/fairlead":                            {"TestBundle", "TestDockerBuild", "TestStoryOfAllTypesSurvivesKills"},
 			"functions/internal/plane":                {"TestClientsGoOnAfterTheGatewayRefusedThem"},
-			"infra/control":                           {"TestCheckov", "TestGuard", "TestLint", "TestVersionChangesWithItsFunction"},
+			"infra/control":                           {"TestBuildRunnerIsOptional", "TestCheckov", "TestGuard", "TestLint", "TestVersionChangesWithItsFunction"},
 			"pkg/blob/s3":                             {"TestS3Conforms"},
 			"infra/runnerstack":                       {"TestCheckov", "TestGuard", "TestLint"},
 			"runner/kubernetes/helm":                  {"TestKillAtEveryWriteConverges"},
-			"pkg/control":                             {"TestLostRunnerIsReportedOnDynamoDBAndSQS", "TestSchedulesOfActionsOnDynamoDB"},
+			"pkg/control":                             {"TestLargeOutputsOnDynamoDB", "TestLostRunnerIsReportedOnDynamoDBAndSQS", "TestSchedulesOfActionsOnDynamoDB"},
 			"pkg/joblog/cloudwatch":                   {"TestLogIsCompleteDespiteAFaultySubscription"},
 			"pkg/joblog/dynamo":                       {"TestArchivedIndexConforms", "TestIndexConforms"},
 			"pkg/queue/sqs":                           {"TestSQSConforms"},
 			"pkg/store/dynamo":                        {"TestDynamoConforms"},
-			"runner":                                  {"TestForeignMessagesEndAmongTheDeadLetters", "TestScriptRunsInTheCopyOfAnImage", "TestToolFindsOnlyItsOwnCredentials"},
+			"runner":                                  {"TestForeignMessagesEndAmongTheDeadLetters", "TestJobSurvivesRefusedAWSCredentials", "TestScriptRunsInAnImageOfItsOwn", "TestScriptRunsInTheCopyOfAnImage", "TestToolFindsOnlyItsOwnCredentials"},
 			"runner/agent":                            {"TestTenThousandAgentsStartAtOnce"},
 			"runner/agent/direct":                     {"TestPodsOfACloudsClusterEndTheSame", "TestPodsOfBothEndTheSame", "TestReplacedServiceTouchesNoStep", "TestTasksOfBothEndTheSame"},
 			"runner/kubernetes/manifest":              {"TestKillAfterOwnNamespaceLeavesNoOrphan"},
 			"runner/plugin/build/imagebuild/buildkit": {"TestImageHasTheSBOMOfTheGenerator", "TestLinkOfARepositoryReadsNoFileOfTheRunner", "TestPluginOfBuildsWithAnImageBuilder"},
+			"runner/images/mirror":                    {"TestKillAtEachWriteIsCompletedByTheNextPlan"},
+			"runner/plugin/build":                     {"TestHostileArchivesOfModulesAreRefused"},
 			"runner/plugin/program":                   {"TestEveryViolationHasItsReason"},
-			"runner/plugin/terraform":                 {"TestProvisionerOutputDoesNotRepeatAnApply", "TestVariablesReachInitPlanAndApply"},
+			"runner/plugin/terraform":                 {"TestEmptyDiskTakesLockedProviderFromMirror", "TestProvisionerOutputDoesNotRepeatAnApply", "TestVariablesReachInitPlanAndApply"},
 			"test/sim":                                {"TestCancelInterruptsWithin3SecondsOnAWS", "TestCancelWaitsForASaveOfFiveMinutes", "TestDeathsAreNoticed", "TestFailureReportRepeatsTheFailure", "TestLostWakeUpIsNoticed", "TestSameSeedIsTheSameRun"},
 		} {
 			for _, test := range tests {

@@ -72,6 +72,7 @@ func TestCheckSkips(t *testing.T) {
 		{"a parent's row covers its subtests only", []allowedSkip{small, row("pkg/job", "TestRo")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
 		{"a row covers only its package", []allowedSkip{small, row("pkg/graph", "TestRoot")}, false, []string{"pkg/job TestRoot/as root was skipped"}},
 		{"a row of a missing test is an error", []allowedSkip{small, root, row("pkg/job", "TestGone")}, true, []string{"lists pkg/job TestGone"}},
+		{"a row of a subtest of a skipped test", []allowedSkip{small, root, row("pkg/job", "TestRoot/as root/twice")}, true, nil},
 		{"a row of a missing test, after a run of some packages", []allowedSkip{small, root, row("pkg/job", "TestGone")}, false, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

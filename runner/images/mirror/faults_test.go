@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/images/mirror"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/test/proxy"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 func at(method, part string) proxy.Match {
@@ -159,6 +160,7 @@ func TestLastingFaultsHaveAReason(t *testing.T) {
 // An apply or a destroy that is killed at each write, before or after the write reaches the registry, is completed by the next plan. A
 // layer that is there is not sent again.
 func TestKillAtEachWriteIsCompletedByTheNextPlan(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	for _, kind := range []memorytest.Kind{memorytest.Whole, memorytest.Plain} {
 		for name, after := range map[string]bool{"before the write": false, "after the write": true} {
 			t.Run(name+", at a registry "+string(kind), func(t *testing.T) {

@@ -13,10 +13,12 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // An archive of a module is written by others. What it has writes nothing outside of its folder, and does not fill the disk.
 func TestHostileArchivesOfModulesAreRefused(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	h := newHost(t)
 	for name, tc := range map[string]struct {
 		format  string

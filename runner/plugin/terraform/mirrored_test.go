@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/plugintest"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
 	"github.com/fairlead/fairlead/test/tofu"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 // mirrored are jobs that share nothing but a mirror of providers: each has an empty disk.
@@ -64,6 +65,7 @@ func (m *mirrored) archive(like string) string {
 // Jobs on empty disks take a provider from the customer's mirror instead of downloading it. Jobs of all operations can write to
 // the mirror, so an archive that is not the locked one is refused, and is downloaded again.
 func TestEmptyDiskTakesLockedProviderFromMirror(t *testing.T) {
+	shortrun.OneDayIn(t, 2, 0)
 	packed := tofu.NewMirror(t, true)
 	real, err := os.ReadFile(packed.Files[0])
 	if err != nil {

@@ -68,7 +68,17 @@ func put(t *testing.T, repository string, layers ...mutate.Addendum) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, err := img.Digest()
+	ref := referenceOf(t, repository, img)
+	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	return ref.DigestStr()
+}
+
+// referenceOf returns the reference of an image or an index in the repository, by its digest.
+func referenceOf(t *testing.T, repository string, of interface{ Digest() (v1.Hash, error) }) name.Digest {
+	t.Helper()
+	digest, err := of.Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +86,7 @@ func put(t *testing.T, repository string, layers ...mutate.Addendum) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.Write(ref, img); err != nil {
-		t.Fatal(err)
-	}
-	return digest.String()
+	return ref
 }
 
 // oci returns the spec of a build of the plugin in the artifact.
@@ -190,18 +197,11 @@ func TestWhatABuildRefusesOfArtifacts(t *testing.T) {
 	}()
 	index := func() string {
 		idx := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: empty.Image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}})
-		digest, err := idx.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ref, err := name.NewDigest(repository + "@" + digest.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := referenceOf(t, repository, idx)
 		if err := remote.WriteIndex(ref, idx); err != nil {
 			t.Fatal(err)
 		}
-		return digest.String()
+		return ref.DigestStr()
 	}()
 	whole := put(t, repository, titled("plugin", program))
 	layer, _, err := v1.SHA256(strings.NewReader(program))
@@ -249,23 +249,16 @@ func TestPrivateArtifactNeedsThePassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := name.NewDigest(repository + "@" + digest.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := referenceOf(t, repository, img)
 	if err := remote.Write(ref, img, remote.WithAuth(&authn.Basic{Username: "robot", Password: password})); err != nil {
 		t.Fatal(err)
 	}
-	spec := h.oci(repository, digest.String())
+	spec := h.oci(repository, ref.DigestStr())
 	token("robot:" + password)(&spec)
 	if _, log, err := h.run(t, spec); err != nil || strings.Contains(log, password) {
 		t.Fatalf("%v\n%s", err, log)
 	}
-	if _, _, err := h.run(t, h.oci(repository, digest.String())); err == nil || asked == 0 {
+	if _, _, err := h.run(t, h.oci(repository, ref.DigestStr())); err == nil || asked == 0 {
 		t.Error("the private artifact was fetched without a login")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
@@ -19,7 +20,9 @@ func main() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	// Ctrl-C and a service manager send signals to all processes of the control plane, which ends the registry after its own requests.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
-	if err := serve(context.Background(), *folder, *socket, os.Stdin, os.Stdout, log); err != nil {
+	err := serve(context.Background(), *folder, *socket, os.Stdin, os.Stdout, log)
+	_ = os.Remove(filepath.Dir(*socket)) // a control plane that was killed cannot remove it; it stays if it has other files
+	if err != nil {
 		log.Error(err.Error())
 		os.Exit(1)
 	}

@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fairlead/fairlead/tools/program"
 )
 
 // A copy begins the uploads of several layers at once. The first of them makes the repository. The race detector finds it if
@@ -40,6 +43,37 @@ func TestUploadsThatMakeARepositoryTakeTurns(t *testing.T) {
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The control plane makes a folder for the socket, and cannot remove it if it is killed.
+func TestProcessRemovesTheFolderOfItsSocket(t *testing.T) {
+	private, err := os.MkdirTemp("", "registry-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program.Build(t, "cmd/fairlead-registry"), "--folder", t.TempDir(), "--socket", filepath.Join(private, "images"))
+	alive, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, len(readyLine))
+	if _, err := io.ReadFull(out, line); err != nil || string(line) != readyLine {
+		t.Fatalf("the process writes %q, %v", line, err)
+	}
+	alive.Close() // as the death of the control plane does
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(private); !os.IsNotExist(err) {
+		t.Errorf("the folder of the socket is still there: %v", err)
 	}
 }
 

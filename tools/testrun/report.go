@@ -4,9 +4,13 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -26,6 +30,7 @@ type testName struct{ Package, Test string }
 type report struct {
 	passed, failed int
 	elapsed        map[string]time.Duration // by package
+	cpu            map[string]time.Duration // by package: user and system time
 	seen           map[testName]bool        // the tests that ended; false if all groups skipped the test
 	skipped        []skip
 }
@@ -51,7 +56,7 @@ func (r *report) read(path string) error {
 
 func (r *report) add(events io.Reader) error {
 	if r.seen == nil {
-		r.seen, r.elapsed = map[testName]bool{}, map[string]time.Duration{}
+		r.seen, r.elapsed, r.cpu = map[testName]bool{}, map[string]time.Duration{}, map[string]time.Duration{}
 	}
 	output := map[testName]*strings.Builder{} // a builder, because some tests print megabytes
 	in := bufio.NewScanner(events)
@@ -95,6 +100,33 @@ func (r *report) add(events io.Reader) error {
 	return in.Err()
 }
 
+// readMeasured adds the CPU times of a file. root is the folder of the module. The file does
+// not exist if no test binary ran, for example because go test had all results in its cache.
+func (r *report) readMeasured(root, path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for lines := json.NewDecoder(f); ; {
+		var m measurement
+		switch err := lines.Decode(&m); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		name, err := filepath.Rel(root, m.Dir)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		r.cpu[filepath.ToSlash(name)] += m.CPU
+	}
+}
+
 // skips returns the tests that every group skipped.
 func (r *report) skips() []skip {
 	return slices.DeleteFunc(slices.Clone(r.skipped), func(s skip) bool { return r.seen[s.testName] })
@@ -104,21 +136,19 @@ func (r *report) skips() []skip {
 const slowest = 12
 
 func (r *report) print(to io.Writer, took time.Duration) {
-	type row struct {
-		name string
-		time.Duration
-	}
-	var rows []row
-	for name, d := range r.elapsed {
-		rows = append(rows, row{name, d})
-	}
-	slices.SortFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(b.Duration, a.Duration), strings.Compare(a.name, b.name))
-	})
-	fmt.Fprintln(to, "\nThe slowest packages:")
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range rows[:min(len(rows), slowest)] {
-		fmt.Fprintf(w, "%s\t  %s\n", row.Round(100*time.Millisecond), row.name)
+	fmt.Fprintln(to, "\nThe packages that need most CPU time (with the processes of their tests), and the slowest:")
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	byCPU, byTime := longest(r.cpu), longest(r.elapsed)
+	for i := range min(len(byTime), slowest) {
+		for _, times := range []struct {
+			names []string
+			of    map[string]time.Duration
+		}{{byCPU, r.cpu}, {byTime, r.elapsed}} {
+			if i < len(times.names) {
+				fmt.Fprintf(w, "%s\t%s\t", times.of[times.names[i]].Round(100*time.Millisecond), times.names[i])
+			}
+		}
+		fmt.Fprintln(w)
 	}
 	w.Flush()
 	skips := r.skips()
@@ -128,7 +158,21 @@ func (r *report) print(to io.Writer, took time.Duration) {
 		}
 		fmt.Fprintf(to, "  %s %s\n      %s\n", s.Package, s.Test, s.output)
 	}
-	fmt.Fprintf(to, "\n%d packages in %s\n%d passed, %d failed, %d skipped\n", len(r.elapsed), took.Round(time.Second), r.passed, r.failed, len(skips))
+	fmt.Fprintf(to, "\n%d packages in %s, with %s of CPU time in tests\n%d passed, %d failed, %d skipped\n", len(r.elapsed), took.Round(time.Second), sum(r.cpu).Round(time.Second), r.passed, r.failed, len(skips))
+}
+
+// longest returns the packages, the one with the longest time first.
+func longest(times map[string]time.Duration) []string {
+	return slices.SortedFunc(maps.Keys(times), func(a, b string) int {
+		return cmp.Or(cmp.Compare(times[b], times[a]), strings.Compare(a, b))
+	})
+}
+
+func sum(times map[string]time.Duration) (all time.Duration) {
+	for _, d := range times {
+		all += d
+	}
+	return all
 }
 
 // checkSkips returns an error for each skip that is not allowed. After a run of all

@@ -37,15 +37,63 @@ func TestReport(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	root := t.TempDir()
+	path := filepath.Join(root, "group.cpu")
+	for _, m := range []string{`{"Dir":"` + root + `/pkg/job","CPU":7000000000}`, `{"Dir":"` + root + `/runner","CPU":1000000000}`, `{"Dir":"` + root + `/runner","CPU":2000000000}`} {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(f, m+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	for _, file := range []string{path, filepath.Join(root, "a group without a test binary")} {
+		if err := r.readMeasured(root, file); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var out strings.Builder
 	r.print(&out, 90*time.Second)
-	for _, want := range []string{"4s  runner\n", "pkg/job TestRoot/as root\n      b_test.go:1: only root can\n", "2 packages in 1m30s\n2 passed, 1 failed, 1 skipped\n"} {
+	for _, want := range []string{"7s  pkg/job  4s     runner", "3s  runner   200ms  pkg/job", "1m30s, with 10s of CPU time in tests\n", "pkg/job TestRoot/as root\n      b_test.go:1: only root can\n", "2 packages in 1m30s", "\n2 passed, 1 failed, 1 skipped\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
 	}
 	if strings.Contains(out.String(), "TestSmall") {
 		t.Errorf("the report lists a test as skipped that another group ran:\n%s", out.String())
+	}
+}
+
+func TestMeasureReportsTheResultAndTheCPUTime(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := filepath.Join(t.TempDir(), "cpu")
+	for _, tt := range []struct {
+		command []string
+		code    int
+	}{
+		{[]string{"/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"}, 0},
+		{[]string{"/bin/sh", "-c", "exit 3"}, 3},
+		{[]string{"/bin/sh", "-c", "kill -9 $$"}, 137},
+	} {
+		if code := measure(file, tt.command); code != tt.code {
+			t.Errorf("%q ended with %d, want %d", tt.command, code, tt.code)
+		}
+	}
+	var r report
+	if err := r.add(strings.NewReader("")); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.readMeasured(filepath.Dir(dir), file); err != nil {
+		t.Fatal(err)
+	}
+	if r.cpu[filepath.Base(dir)] <= 0 {
+		t.Errorf("the loop of the shell needed no CPU time: %v", r.cpu)
 	}
 }
 

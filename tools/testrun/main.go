@@ -1,5 +1,5 @@
 // Command testrun runs the tests of this module. With -short it uses the race detector
-// for packages with goroutines, except those that packages.go lists with a reason, and
+// on every second day for each package with goroutines, except those that packages.go lists with a reason, and
 // without -short for nearly all packages. It starts one
 // shared DynamoDB Local, SQS server, moto and Kubernetes API server. At the end it prints
 // the slowest packages and every skipped test.
@@ -11,6 +11,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,12 +23,14 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
 func main() {
@@ -81,6 +84,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
+	day := wholeRun
+	if o.short {
+		if day, err = strconv.Atoi(cmp.Or(os.Getenv(shortrun.DayEnv), "0")); err != nil || day < 0 {
+			return fmt.Errorf("%s=%q is not an integer of at least 0", shortrun.DayEnv, os.Getenv(shortrun.DayEnv))
+		}
+	}
 	packages, err := list(ctx, "", o.only)
 	if err != nil {
 		return err
@@ -93,7 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failures []error
-	groups := groupsOf(packages, o.short)
+	groups := groupsOf(packages, day)
 	if o.only == "./..." {
 		groups = append(groups, group{name: "tofu-module", dir: "tools/tofu", race: true, parallel: 1, packages: []string{"./..."}})
 	}
@@ -149,8 +158,8 @@ type group struct {
 }
 
 // groupsOf returns the runs of go test. They run at the same time, so that other tests use
-// the CPU while a test waits. The simulator gets the CPU time that remains.
-func groupsOf(packages []pkg, short bool) []group {
+// the CPU while a test waits. The simulator gets the CPU time that remains. day is as for pkg.raced.
+func groupsOf(packages []pkg, day int) []group {
 	raced := group{name: "raced", race: true, parallel: 3}
 	plain := group{name: "plain", parallel: 3}
 	simulator := group{name: "simulator", parallel: 1, nice: true}
@@ -162,7 +171,7 @@ func groupsOf(packages []pkg, short bool) []group {
 		switch {
 		case p.simulates():
 			simulator.packages = append(simulator.packages, p.ImportPath)
-		case p.raced(short):
+		case p.raced(day):
 			raced.packages = append(raced.packages, p.ImportPath)
 			if a, ok := againPlain[p.name()]; ok {
 				repeat(p, a.tests, false)

@@ -29,6 +29,7 @@ type pkg struct {
 	TestImports, XTestImports []string
 
 	goroutines bool     // the package, its tests, or a test package that they import starts goroutines
+	turn       int      // the days on which a short run uses the race detector for a package with goroutines: day%raceDays == turn
 	concurrent []string // tests that start goroutines, of a package in racedInPart
 }
 
@@ -108,9 +109,26 @@ func (p pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.Impo
 
 func (p pkg) simulates() bool { return p.name() == "test/sim" }
 
-func (p pkg) raced(short bool) bool {
-	return !p.listed(neverRaced) && (!short || p.goroutines && !p.listed(slowRaced) && !p.listed(racedInPart))
+// raceDays is the number of days in which short runs use the race detector once for each package with goroutines. With it these
+// tests need three times as much CPU. A whole run uses it for all of them.
+const raceDays = 2
+
+// raced reports whether the package's tests run with the race detector. day is the day of a short run; wholeRun
+// stands for a whole run.
+func (p pkg) raced(day int) bool {
+	if day == wholeRun {
+		return !p.listed(neverRaced)
+	}
+	return p.mayRace() && day%raceDays == p.turn
 }
+
+// mayRace reports whether short runs use the race detector for the whole package on some days.
+func (p pkg) mayRace() bool {
+	return p.goroutines && !p.listed(neverRaced) && !p.listed(slowRaced) && !p.listed(racedInPart)
+}
+
+// wholeRun is the day of a whole run, which does not depend on the day.
+const wholeRun = -1
 
 // againRaced returns which tests run a second time with the race detector after a run of all tests without it.
 func (p pkg) againRaced() (tests string, ok bool) {
@@ -189,6 +207,13 @@ func list(ctx context.Context, dir, pattern string) ([]pkg, error) {
 			return i
 		}
 		return len(early)
+	}
+	turns := 0
+	for i := range tested {
+		if tested[i].mayRace() {
+			tested[i].turn = turns % raceDays
+			turns++
+		}
 	}
 	slices.SortStableFunc(tested, func(a, b pkg) int { return cmp.Compare(rank(a), rank(b)) })
 	return tested, nil

@@ -193,9 +193,10 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 	if len(packages) < 50 {
 		t.Fatalf("found only %d packages with tests", len(packages))
 	}
-	for _, short := range []bool{true, false} {
+	daysRaced := map[string]int{}
+	for _, day := range []int{0, 1, 365, 366, wholeRun} {
 		in := map[string][]string{}
-		for _, g := range groupsOf(packages, short) {
+		for _, g := range groupsOf(packages, day) {
 			if g.again {
 				continue
 			}
@@ -205,11 +206,19 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 		}
 		for _, p := range packages {
 			if len(in[p.ImportPath]) != 1 {
-				t.Errorf("with -short=%t %s is in the groups %q, want one group", short, p.ImportPath, in[p.ImportPath])
+				t.Errorf("on day %d %s is in the groups %q, want one group", day, p.ImportPath, in[p.ImportPath])
 			}
-			if !short && !p.listed(neverRaced) && !slices.Equal(in[p.ImportPath], []string{"raced"}) {
+			if p.mayRace() && day != wholeRun && slices.Equal(in[p.ImportPath], []string{"raced"}) {
+				daysRaced[p.name()]++
+			}
+			if day == wholeRun && !p.listed(neverRaced) && !slices.Equal(in[p.ImportPath], []string{"raced"}) {
 				t.Errorf("the whole run has %s in the groups %q, want only raced", p.ImportPath, in[p.ImportPath])
 			}
+		}
+	}
+	for _, p := range packages {
+		if p.mayRace() && daysRaced[p.name()] != 2 {
+			t.Errorf("short runs use the race detector for %s on %d of two days and a later two days, want 2", p.name(), daysRaced[p.name()])
 		}
 	}
 	for i, name := range early {

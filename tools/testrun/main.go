@@ -34,8 +34,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 3 && os.Args[1] == measureCommand {
-		os.Exit(measure(os.Args[2], os.Args[3:]))
+	if len(os.Args) > 2 && os.Args[1] == measureCommand {
+		os.Exit(measure(os.Getenv(measureEnv), os.Args[2:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -48,6 +48,7 @@ func main() {
 
 type options struct {
 	short, strict bool
+	measure       bool   // measure the CPU time of each package
 	gotestsum     string // path of the program
 	out           string // folder for the JSON events; "": a temporary folder
 	only          string // import path pattern; "": ./...
@@ -59,6 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.short, "short", false, "run with small sizes")
 	flags.BoolVar(&o.strict, "strict", false, "fail if a test is skipped that skips.go does not list")
+	flags.BoolVar(&o.measure, "measure", false, "report the CPU time of each package; then no result is taken from the cache")
 	flags.StringVar(&o.gotestsum, "gotestsum", "bin/gotestsum", "`path` of gotestsum")
 	flags.StringVar(&o.out, "out", "", "`folder` that keeps the events of go test as JSON")
 	flags.StringVar(&o.only, "packages", "./...", "`pattern` of the packages to test")
@@ -256,8 +258,12 @@ func (g group) test(ctx context.Context, o options, environ []string, stdout, st
 	if g.race {
 		args = append(args, "-race")
 	}
-	if self, err := os.Executable(); err == nil && !strings.ContainsAny(self+o.out, " '\"") { // go splits -exec at spaces
-		args = append(args, "-exec="+strings.Join([]string{self, measureCommand, g.measured(o)}, " "))
+	if o.measure {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		args = append(args, fmt.Sprintf("-exec='%s' %s", self, measureCommand))
 	}
 	args = append(args, g.packages...)
 	name := o.gotestsum
@@ -266,7 +272,7 @@ func (g group) test(ctx context.Context, o options, environ []string, stdout, st
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = g.dir
-	cmd.Env = slices.Concat([]string{raceExit}, os.Environ(), environ, []string{cgo(g.race)})
+	cmd.Env = slices.Concat([]string{raceExit}, os.Environ(), environ, []string{cgo(g.race), measureEnv + "=" + g.measured(o)})
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute

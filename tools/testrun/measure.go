@@ -11,8 +11,11 @@ import (
 )
 
 // measureCommand is the first argument with which go test starts this program in place of a
-// test binary.
+// test binary. go test then takes no result from its cache.
 const measureCommand = "measure"
+
+// measureEnv names the file of CPU times.
+const measureEnv = "FAIRLEAD_TESTRUN_CPU"
 
 // measurement is a line of a file of CPU times.
 type measurement struct {

@@ -101,7 +101,7 @@ func (r *report) add(events io.Reader) error {
 }
 
 // readMeasured adds the CPU times of a file. root is the folder of the module. The file does
-// not exist if no test binary ran, for example because go test had all results in its cache.
+// not exist if the run measured nothing.
 func (r *report) readMeasured(root, path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +136,11 @@ func (r *report) skips() []skip {
 const slowest = 12
 
 func (r *report) print(to io.Writer, took time.Duration) {
-	fmt.Fprintln(to, "\nThe packages that need most CPU time (with the processes of their tests), and the slowest:")
+	if len(r.cpu) > 0 {
+		fmt.Fprintf(to, "\n%s of CPU time in tests and their processes; the packages that need most, and the slowest packages:\n", sum(r.cpu).Round(time.Second))
+	} else {
+		fmt.Fprintln(to, "\nThe slowest packages:")
+	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	byCPU, byTime := longest(r.cpu), longest(r.elapsed)
 	for i := range min(len(byTime), slowest) {
@@ -158,7 +162,7 @@ func (r *report) print(to io.Writer, took time.Duration) {
 		}
 		fmt.Fprintf(to, "  %s %s\n      %s\n", s.Package, s.Test, s.output)
 	}
-	fmt.Fprintf(to, "\n%d packages in %s, with %s of CPU time in tests\n%d passed, %d failed, %d skipped\n", len(r.elapsed), took.Round(time.Second), sum(r.cpu).Round(time.Second), r.passed, r.failed, len(skips))
+	fmt.Fprintf(to, "\n%d packages in %s\n%d passed, %d failed, %d skipped\n", len(r.elapsed), took.Round(time.Second), r.passed, r.failed, len(skips))
 }
 
 // longest returns the packages, the one with the longest time first.

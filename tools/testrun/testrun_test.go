@@ -56,7 +56,7 @@ func TestReport(t *testing.T) {
 	}
 	var out strings.Builder
 	r.print(&out, 90*time.Second)
-	for _, want := range []string{"7s  pkg/job  4s     runner", "3s  runner   200ms  pkg/job", "1m30s, with 10s of CPU time in tests\n", "pkg/job TestRoot/as root\n      b_test.go:1: only root can\n", "2 packages in 1m30s", "\n2 passed, 1 failed, 1 skipped\n"} {
+	for _, want := range []string{"7s  pkg/job  4s     runner", "3s  runner   200ms  pkg/job", "10s of CPU time in tests", "pkg/job TestRoot/as root\n      b_test.go:1: only root can\n", "2 packages in 1m30s\n2 passed, 1 failed, 1 skipped\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}

@@ -22,6 +22,7 @@ import (
 func TestSituationsEndByTheirAdvice(t *testing.T) {
 	tool := toolOrSkip(t)
 	p := params("diagnosis")
+	p.Files, p.Dir = storiesOf(t, p.Dir), ""
 	p.Deadline = time.Now().Add(8 * patience) // after a failed script, an agent can drain forever
 	p.Cmds["ready"] = ready
 	p.Cmds["id"] = id

@@ -1,5 +1,5 @@
 // Command testrun runs the tests of this module. With -short it uses the race detector
-// on every second day for each package with goroutines, except those that packages.go lists with a reason, and
+// on every third day for each package with goroutines, except those that packages.go lists with a reason, and
 // without -short for nearly all packages. It starts one
 // shared DynamoDB Local, SQS server, moto and Kubernetes API server. At the end it prints
 // the slowest packages and every skipped test.
@@ -104,7 +104,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failures []error
-	groups := groupsOf(packages, day)
+	wholes, tests := resting(packages, day)
+	groups := groupsOf(slices.DeleteFunc(slices.Clone(packages), func(p pkg) bool { return slices.Contains(wholes, p.ImportPath) }), day)
+	if len(tests) > 0 {
+		names := make([]string, len(tests))
+		for i, t := range tests {
+			names[i] = t.Test
+		}
+		for i := range groups {
+			groups[i].skip = "^(" + strings.Join(names, "|") + ")$"
+		}
+	}
 	if o.only == "./..." {
 		groups = append(groups, group{name: "tofu-module", dir: "tools/tofu", race: true, parallel: 1, packages: []string{"./..."}})
 	}
@@ -141,8 +151,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 	}
 	r.print(stdout, time.Since(began))
+	if len(wholes)+len(tests) > 0 {
+		fmt.Fprintf(stdout, "%d packages and %d tests run on other days (tools/testrun/packages.go)\n", len(wholes), len(tests))
+	}
 	if o.strict {
-		failures = append(failures, r.checkSkips(allowedSkips(o.short), o.only == "./...")...)
+		failures = append(failures, r.checkSkips(awake(allowedSkips(o.short), wholes, tests), o.only == "./...")...)
 	}
 	return errors.Join(failures...)
 }
@@ -154,6 +167,7 @@ type group struct {
 	race     bool   // use the race detector
 	again    bool   // the group repeats tests: its packages are in another group, too
 	tests    string // pattern of the tests; "": all
+	skip     string // pattern of the tests that the group leaves out; "": none
 	parallel int    // number of packages at once
 	nice     bool   // run with the lowest CPU priority
 	packages []string
@@ -254,6 +268,9 @@ func (g group) test(ctx context.Context, o options, environ []string, stdout, st
 	}
 	if g.tests != "" {
 		args = append(args, "-run="+g.tests)
+	}
+	if g.skip != "" {
+		args = append(args, "-skip="+g.skip)
 	}
 	if g.race {
 		args = append(args, "-race")

@@ -31,6 +31,7 @@ type pkg struct {
 	goroutines bool     // the package, its tests, or a test package that they import starts goroutines
 	turn       int      // the days on which a short run uses the race detector for a package with goroutines: day%raceDays == turn
 	concurrent []string // tests that start goroutines, of a package in racedInPart
+	tests      []string // tests that short runs may leave to other days, sorted by name
 }
 
 // slowRaced lists the packages that a short run tests without the race detector although
@@ -109,9 +110,35 @@ func (p pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.Impo
 
 func (p pkg) simulates() bool { return p.name() == "test/sim" }
 
+// rotatedTests lists packages with the number of days in which short runs have each of their tests once. Their tests
+// need most of a run's CPU time (see -measure), and test code that changes seldom, or the same code as other tests
+// with more processes. A test whose name another package uses, too, runs each day.
+var rotatedTests = map[string]int{
+	"functions/internal/awstest": 2,
+	"functions/internal/plane":   2,
+	"infra/control":              3,
+	"infra/runnerstack":          3,
+	"runner":                     2,
+	"runner/images/mirror":       2,
+	"runner/kubernetes":          2,
+	"runner/kubernetes/helm":     2,
+	"runner/kubernetes/manifest": 2,
+	"runner/plugin/build":        2,
+	"runner/plugin/terraform":    2,
+}
+
+// rotatedPackages lists packages that short runs have on one of so many days, because their code changes seldom.
+var rotatedPackages = map[string]int{
+	"infra/images/...": 2,
+	"tools/...":        2,
+}
+
 // raceDays is the number of days in which short runs use the race detector once for each package with goroutines. With it these
 // tests need three times as much CPU. A whole run uses it for all of them.
-const raceDays = 2
+//
+// raceDays and the days of rotatedTests have no common divisor where a package has both, so that each test also runs
+// with the race detector on some day.
+const raceDays = 3
 
 // raced reports whether the package's tests run with the race detector. day is the day of a short run; wholeRun
 // stands for a whole run.
@@ -125,6 +152,38 @@ func (p pkg) raced(day int) bool {
 // mayRace reports whether short runs use the race detector for the whole package on some days.
 func (p pkg) mayRace() bool {
 	return p.goroutines && !p.listed(neverRaced) && !p.listed(slowRaced) && !p.listed(racedInPart)
+}
+
+// resting returns what a short run of the day leaves to other days: import paths of packages, and tests.
+func resting(packages []pkg, day int) (wholes []string, tests []testName) {
+	if day == wholeRun {
+		return nil, nil
+	}
+	uses := map[string]int{}
+	for _, p := range packages {
+		for _, name := range p.tests {
+			uses[name]++
+		}
+	}
+	turns := map[string]int{}
+	for _, p := range packages {
+		for row, days := range rotatedPackages {
+			if p.matches(row) {
+				if (day+turns[row])%days != 0 {
+					wholes = append(wholes, p.ImportPath)
+				}
+				turns[row]++
+			}
+		}
+		if days := rotatedTests[p.name()]; days > 0 {
+			for i, name := range p.tests {
+				if (day+i)%days != 0 && uses[name] == 1 {
+					tests = append(tests, testName{p.name(), name})
+				}
+			}
+		}
+	}
+	return wholes, tests
 }
 
 // wholeRun is the day of a whole run, which does not depend on the day.
@@ -195,6 +254,9 @@ func list(ctx context.Context, dir, pattern string) ([]pkg, error) {
 		p.goroutines = starts[p.ImportPath] || slices.ContainsFunc(slices.Concat(p.TestImports, p.XTestImports), func(path string) bool {
 			return (strings.HasSuffix(path, "test") || strings.HasPrefix(path, module+"/test/")) && starts[path]
 		})
+		if p.tests, err = testsOf(p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles)); err != nil {
+			return nil, err
+		}
 		if p.listed(racedInPart) {
 			if p.concurrent, err = concurrentTests(p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles)); err != nil {
 				return nil, err
@@ -246,6 +308,27 @@ func startsGoroutines(dir string, files []string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// testsOf returns the names of the tests in the Go files, sorted, without those of files that use shortrun: these choose
+// their days themselves, and the two choices could never meet.
+func testsOf(dir string, files []string) (tests []string, err error) {
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+"/tools/shortrun") }) {
+			continue
+		}
+		for _, decl := range f.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") && fn.Name.Name != "TestMain" {
+				tests = append(tests, fn.Name.Name)
+			}
+		}
+	}
+	slices.Sort(tests)
+	return tests, nil
 }
 
 // concurrentTests returns the names of the tests in the Go files that start goroutines, themselves

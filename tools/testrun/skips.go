@@ -1,6 +1,9 @@
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // allowedSkip is a test that a strict run may skip. If Test names a parent, its subtests
 // may be skipped, too.
@@ -11,6 +14,14 @@ type allowedSkip struct {
 
 func (a allowedSkip) covers(name testName) bool {
 	return a.Package == name.Package && (a.Test == name.Test || strings.HasPrefix(name.Test, a.Test+"/"))
+}
+
+// awake returns the rows without those of packages and tests that run on other days: nothing shows whether these exist.
+func awake(rows []allowedSkip, wholes []string, tests []testName) []allowedSkip {
+	return slices.DeleteFunc(rows, func(row allowedSkip) bool {
+		top, _, _ := strings.Cut(row.Test, "/")
+		return slices.Contains(wholes, module+"/"+row.Package) || slices.Contains(tests, testName{row.Package, top})
+	})
 }
 
 // allowedSkips lists the tests that a strict run may skip, with the reasons.

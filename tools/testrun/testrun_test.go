@@ -194,7 +194,7 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 		t.Fatalf("found only %d packages with tests", len(packages))
 	}
 	daysRaced := map[string]int{}
-	for _, day := range []int{0, 1, 365, 366, wholeRun} {
+	for _, day := range []int{0, 1, 2, 363, 364, 365, wholeRun} {
 		in := map[string][]string{}
 		for _, g := range groupsOf(packages, day) {
 			if g.again {
@@ -218,7 +218,7 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 	}
 	for _, p := range packages {
 		if p.mayRace() && daysRaced[p.name()] != 2 {
-			t.Errorf("short runs use the race detector for %s on %d of two days and a later two days, want 2", p.name(), daysRaced[p.name()])
+			t.Errorf("short runs use the race detector for %s on %d of six days, want 2", p.name(), daysRaced[p.name()])
 		}
 	}
 	for i, name := range early {
@@ -232,6 +232,60 @@ func TestGroupsHaveEveryPackage(t *testing.T) {
 				t.Errorf("%s lists %s, which matches no package with tests", table, name)
 			}
 		}
+	}
+}
+
+// Each test runs on one of so many days, and all tests of a whole run.
+func TestEveryRestingTestHasItsDay(t *testing.T) {
+	packages, err := list(t.Context(), "../..", "./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wholes, tests := resting(packages, wholeRun); len(wholes)+len(tests) > 0 {
+		t.Errorf("a whole run leaves out %v and %v", wholes, tests)
+	}
+	for table, rows := range map[string]map[string]int{"rotatedTests": rotatedTests, "rotatedPackages": rotatedPackages} {
+		for row, days := range rows {
+			if days < 2 || !slices.ContainsFunc(packages, func(p pkg) bool { return p.matches(row) }) {
+				t.Errorf("%s lists %s with %d days: want a package with tests, and at least 2 days", table, row, days)
+			}
+		}
+	}
+	for _, p := range packages {
+		if days := rotatedTests[p.name()]; days > 0 && p.mayRace() && days%raceDays == 0 {
+			t.Errorf("some tests of %s never run with the race detector in a short run: %d days are a multiple of %d", p.name(), days, raceDays)
+		}
+	}
+	const cycle = 6 // all numbers of days divide it
+	rests := map[testName]int{}
+	for day := range cycle {
+		wholes, tests := resting(packages, day)
+		for _, path := range wholes {
+			rests[testName{path, ""}]++
+		}
+		for _, name := range tests {
+			rests[name]++
+		}
+	}
+	if len(rests) < 100 {
+		t.Errorf("only %d packages and tests rest on some day", len(rests))
+	}
+	for name, days := range rests {
+		if days == cycle {
+			t.Errorf("no day has %v", name)
+		}
+		if days < cycle/2 {
+			t.Errorf("%v rests on %d of %d days, want at least half of them", name, days, cycle)
+		}
+	}
+}
+
+func TestRowsOfRestingTestsAreNotChecked(t *testing.T) {
+	row := func(pkg, test string) allowedSkip { return allowedSkip{testName{pkg, test}, "a reason"} }
+	got := awake([]allowedSkip{row("runner", "TestA/b"), row("runner", "TestC"), row("tools/x", "TestD"), row("pkg/job", "TestA")},
+		[]string{module + "/tools/x"}, []testName{{"runner", "TestA"}})
+	if want := []allowedSkip{row("runner", "TestC"), row("pkg/job", "TestA")}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

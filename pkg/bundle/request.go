@@ -8,7 +8,25 @@ const (
 	Rendered = "rendered-images" // of the program that renders charts and manifests
 	Resolved = "resolve"         // of the program that copies images
 	Copied   = "copy"            // of the program that copies images
+	Archived = "archive"         // of the program that copies images; a step asks, and the answer is the archive itself
 )
+
+// ExitAbsent is the exit code of a program that is asked for an archive which the registry does not have.
+const ExitAbsent = 3
+
+// ArchiveRequest asks for the archive of a provider in the mirror of an install's registry. The registry is that of a component on
+// the install, as in the protocol of plugins.
+type ArchiveRequest struct {
+	Kind       string `json:"kind"`
+	URL        string `json:"url"`
+	Repository string `json:"repository"`
+	Login      string `json:"login,omitempty"` // name of the environment variable with the login
+	CA         string `json:"ca,omitempty"`    // name of the environment variable with certificates
+	Region     string `json:"region,omitempty"`
+	Address    string `json:"address"` // of the provider, such as registry.opentofu.org/hashicorp/aws
+	Version    string `json:"version"`
+	Platform   string `json:"platform"` // such as linux/amd64
+}
 
 // RenderRequest asks for the images of a component that is deployed nowhere.
 type RenderRequest struct {

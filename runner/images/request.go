@@ -18,6 +18,8 @@ import (
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/bundle"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/pluginprotocol"
 	"github.com/fairlead/fairlead/runner/images/mirror"
 	"github.com/fairlead/fairlead/runner/images/provider"
 )
@@ -59,6 +61,12 @@ func answer(name string) error {
 			return fmt.Errorf("read the request: %w", err)
 		}
 		out = copied(ctx, req)
+	case bundle.Archived:
+		var req bundle.ArchiveRequest
+		if err := json.Unmarshal(text, &req); err != nil {
+			return fmt.Errorf("read the request: %w", err)
+		}
+		return archive(ctx, req, os.Stdout)
 	default:
 		return fmt.Errorf("the program has no request %q: without arguments it speaks the protocol of plugins", name)
 	}
@@ -169,6 +177,18 @@ func copyBundle(ctx context.Context, req bundle.CopyRequest) (bundle.CopyAnswer,
 	defer os.RemoveAll(temporary)
 	f := &provider.Finder{Client: http.DefaultClient, Token: tokenFor, Folder: req.Providers, Temporary: temporary, Platforms: req.Platforms}
 	return e.CopyWhole(ctx, req.Bundle, f.Archives)
+}
+
+// archive writes the archive of a provider in the mirror of an install's registry. It uses the login of the job.
+func archive(ctx context.Context, req bundle.ArchiveRequest, w io.Writer) error {
+	c, err := connect(ctx, pluginprotocol.Request{Type: component.Bundle, Registry: &pluginprotocol.Registry{Kind: req.Kind, URL: req.URL, Repository: req.Repository, Login: req.Login, CA: req.CA, Region: req.Region}})
+	if err != nil {
+		return err
+	}
+	if c.mirror == (mirror.Target{}) {
+		return mirror.ErrAbsent
+	}
+	return c.engine().Archive(ctx, c.mirror, req.Address, req.Version, req.Platform, w)
 }
 
 // here is the folder in which the program works.

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,8 @@ import (
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/bundle"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 // Archive is the archive of a provider for a platform, in a file.
@@ -345,4 +349,58 @@ func tidy(dir string) error {
 		return fmt.Errorf("write the index of the layout: %w", err)
 	}
 	return nil
+}
+
+// ErrAbsent reports that a mirror does not have the archive of a provider.
+var ErrAbsent = errors.New("the mirror does not have the archive")
+
+// Archive writes the archive of a provider in a mirror to w. The error is ErrAbsent if the mirror does not have it.
+func (e *Engine) Archive(ctx context.Context, from Target, address, version, platform string, w io.Writer) error {
+	at := from.ref().SetTag(bundle.ProviderTag(address, version))
+	m, err := e.Client.ManifestGet(ctx, at)
+	failed := func(err error) error {
+		failed := e.Client.failure(ctx, err, from.Host(), "reading provider "+address+" "+version)
+		if isMissing(failed) || plugin.ReasonOf(failed) == fairlead.ReasonRegistryForbidden { // a registry can refuse to tell that a repository does not exist
+			return fmt.Errorf("%w: %w", ErrAbsent, failed)
+		}
+		return failed
+	}
+	if err != nil {
+		return failed(err)
+	}
+	index, ok := m.(manifest.Indexer)
+	if !ok {
+		return ErrAbsent
+	}
+	list, err := index.GetManifestList()
+	if err != nil {
+		return failed(err)
+	}
+	for _, d := range list {
+		if d.Platform == nil || d.Platform.OS+"/"+d.Platform.Architecture != platform {
+			continue
+		}
+		m, err := e.Client.ManifestGet(ctx, at.SetDigest(string(d.Digest)))
+		if err != nil {
+			return failed(err)
+		}
+		img, ok := m.(manifest.Imager)
+		if !ok {
+			return ErrAbsent
+		}
+		layers, err := img.GetLayers()
+		if err != nil || len(layers) != 1 {
+			return errors.Join(ErrAbsent, err)
+		}
+		content, err := e.Client.BlobGet(ctx, at, layers[0])
+		if err != nil {
+			return failed(err)
+		}
+		defer content.Close()
+		if _, err := io.Copy(w, content); err != nil { // the reader verifies the digest at its end
+			return failed(err)
+		}
+		return nil
+	}
+	return ErrAbsent
 }

@@ -213,14 +213,15 @@ func (c *cli) export(ctx context.Context, out string, req bundle.CopyRequest, li
 	if _, err := os.Lstat(out); err == nil {
 		return usage("Choose another name, or remove it.", "%s exists already", out)
 	}
+	var err error
 	if packed {
-		dir = out + ".part"
-		defer os.RemoveAll(dir) // what is left of a failed export is overwritten by none
+		dir, err = os.MkdirTemp(filepath.Dir(out), ".fairlead-bundle-")
+	} else {
+		err = os.Mkdir(dir, 0o777)
 	}
-	if err := os.Mkdir(dir, 0o777); err != nil {
+	if err != nil {
 		return fmt.Errorf("make the folder of the bundle: %w", err)
 	}
-	var err error
 	if req.Layout, err = filepath.Abs(dir); err != nil {
 		return err
 	}
@@ -228,11 +229,11 @@ func (c *cli) export(ctx context.Context, out string, req bundle.CopyRequest, li
 	if err == nil && packed {
 		err = packLayout(dir, out)
 	}
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+	if err != nil || packed {
+		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	list.Copied.File = out
-	return nil
+	return err
 }
 
 // bundled is what an install of a version fetches, to list it and to copy it.

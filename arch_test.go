@@ -135,7 +135,7 @@ var rules = []rule{
 	{"pkg/local", "pkg/... events", "local wires all packages with SQLite"},
 	{"functions/...", "functions/... pkg/... events", "a function wires packages for AWS"},
 
-	{"runner/...", "runner/... pkg/fairlead pkg/changeset pkg/component pkg/job events pkg/cancelmark pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/pluginprotocol/... pkg/tracing pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/yamlnode pkg/jobvalues pkg/identity/awsiam/...",
+	{"runner/...", "runner/... pkg/fairlead pkg/bundle pkg/changeset pkg/component pkg/job events pkg/cancelmark pkg/queue/... pkg/joblog/... pkg/artifact pkg/artifact/fetch pkg/api/client pkg/api/wire pkg/pluginprotocol/... pkg/tracing pkg/transport pkg/config pkg/retry pkg/safefile pkg/runnerspec pkg/tfmodule pkg/yamlnode pkg/jobvalues pkg/identity/awsiam/...",
 		"the runner is in the customer's account: it uses the API and contains no code of the control plane"},
 	{"runner/plugin/build", "events runner/plugin runner/plugin/build/imagebuild/... runner/plugin/internal/toolprocess runner/workspace pkg/api/client pkg/api/wire pkg/appspec pkg/artifact pkg/component pkg/fairlead pkg/job pkg/retry pkg/tfmodule", "a build checks a source as `validate` does, with the same code"},
 	{"runner/kubernetes", "runner/kubernetes/... runner/internal/redact runner/plugin pkg/bundle pkg/changeset pkg/component pkg/fairlead pkg/pluginprotocol pkg/pluginprotocol/serve",
@@ -150,6 +150,7 @@ var rules = []rule{
 		"a plugin's program speaks the protocol of plugins, as one of a third party does"},
 	{"runner/images/mirror", "runner/images/signature runner/plugin pkg/bundle pkg/changeset pkg/component pkg/fairlead pkg/yamlnode",
 		"a program of its own links it: it plans and copies images, and knows nothing of steps and agents"},
+	{"runner/images/provider", "runner/images/mirror pkg/bundle", "archives of providers are found in the same way for each copy of a bundle"},
 	{"runner/images/imagetest", "test/proxy tools/program", "registries and images of tests know nothing of the plugin"},
 	{"runner/images/imagetest/memorytest", "runner/images/imagetest", "a registry in memory is one of the registries of tests"},
 	{"runner/images/signature", "", "the check of a signature depends on nothing but the key and the content"},
@@ -538,8 +539,8 @@ var alsoNames = map[string]string{
 	"cmd/fairlead/internal/importer/tharsis.go":     "a field of another product's file",
 	"runner/agent/wanted.go":                        "a field of a log",
 	"pkg/bundle/lock.go":                            "a folder of an app",
-	"cmd/fairlead/internal/cli/appbundle.go":        "a kind of an item",
 	"runner/kubernetes/podimage/podimage.go":        "a field of a pod",
+	"pkg/bundle/whole.go":                           "a kind of object in a bundle",
 	"runner/images/mirror/set.go":                   "a field of a change set",
 	"runner/images/signature/signature.go":          "a form of a signature",
 }

@@ -1,15 +1,20 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fairlead/fairlead/runner/images/imagetest"
+	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/shortrun"
@@ -34,6 +39,7 @@ func TestBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	signer := imagetest.NewSigner(t)
+	archive := tofu.NewMirror(t, true).Files[0]
 	t.Run("story", func(t *testing.T) {
 		p := params("bundle")
 		p.Cmds["ready"], p.Cmds["id"], p.Cmds["until"] = ready, id, until
@@ -55,6 +61,7 @@ func TestBundle(t *testing.T) {
 				ts.Fatalf("%s is %q", args[0], got)
 			}
 		}
+		p.Cmds["capture"] = capture
 		p.Cmds["chart"] = chart
 		p.Files, p.Dir = storiesOf(t, p.Dir), ""
 		setup := p.Setup
@@ -69,10 +76,33 @@ func TestBundle(t *testing.T) {
 			env.Setenv("VENDOR", r.vendor.Host)
 			env.Setenv("REGISTRY", r.own.Host)
 			env.Setenv("KEY", signer.PEM)
+			env.Setenv("PROVIDERS", filepath.Join(filepath.Dir(archive), "../../.."))
+			env.Setenv("PLATFORM", runtime.GOOS+"/"+runtime.GOARCH)
+			env.Setenv("ARCHIVE", hashOf(t, archive))
 			return setup(env)
 		}
 		testscript.Run(t, p)
 	})
+}
+
+// hashOf returns the hash of an archive of a provider, as a lock file has it.
+func hashOf(t *testing.T, archive string) string {
+	t.Helper()
+	text, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(text)
+	return "zh:" + hex.EncodeToString(sum[:])
+}
+
+// capture sets a variable to the group of a pattern in the standard output: "capture VARIABLE PATTERN".
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+	if found == nil {
+		ts.Fatalf("the standard output has no %s", args[1])
+	}
+	ts.Setenv(args[0], found[1])
 }
 
 // registries are those of a script: of a vendor, and of an install.

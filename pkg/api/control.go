@@ -126,7 +126,7 @@ func (s *server) appRoutes(c *control.Control) {
 		problems: codes{fairlead.CodeInvalidName, fairlead.CodeRegistryUnavailable}},
 		func(ctx context.Context, in *open) (*body[wire.RegistryAccess], error) {
 			a, err := c.OpenForPush(ctx, callerOf(ctx).org, in.App, in.Body.Components)
-			out := wire.RegistryAccess{Registry: a.Host, Repositories: a.Repositories}
+			out := wire.RegistryAccess{Registry: a.Host, Repositories: a.Repositories, Images: a.Images}
 			if a.Host == "" {
 				out.Registry = s.Registry
 			} else {

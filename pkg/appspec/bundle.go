@@ -25,6 +25,7 @@ type Bundle struct {
 
 // The outputs of the component that copies the images of the lock.
 const (
+	bundleNamed    = "named"    // references by digest to the images of app.yaml, by name
 	bundleImages   = "images"   // references by digest in the install's registry, by the references of the lock
 	bundleRegistry = "registry" // the begin of all references to images of the install
 )
@@ -89,8 +90,13 @@ func (r *reader) lowerBundle() {
 		return
 	}
 	r.app.Bundle = r.app.Bundle.canonical()
+	for i := range r.app.Actions {
+		a := &r.app.Actions[i]
+		a.Image = r.lowerImage("actions."+a.Name+".image", "image-of-action-"+a.Name, a.Image)
+	}
 	for i := range r.app.Components {
 		c := &r.app.Components[i]
+		c.Image = r.lowerImage("components."+c.Name+".image", "image-of-"+c.Name, c.Image)
 		if t, _ := component.Of(c.Type); !t.UsesImages() {
 			continue
 		}
@@ -111,6 +117,42 @@ func (r *reader) lowerBundle() {
 		r.app.Components = append(r.app.Components, bundleComponent())
 		r.Put("components."+component.Bundle, r.Node(component.Bundle))
 	}
+}
+
+// lowerImage adds the image in which jobs run to the images of the bundle, by the name, and returns a reference to its copy. A
+// reference stays: it is a copy already.
+func (r *reader) lowerImage(where, name string, image Value) Value {
+	text, ok := image.tree.(string)
+	if !ok || !IsImage(text) { // checkImage reports what it is
+		return image
+	}
+	normal, err := bundle.Normalize(text)
+	if err != nil {
+		return image
+	}
+	if _, taken := r.app.Bundle.Images[name]; taken {
+		r.report("bundle.images."+name, "reserved-name", fmt.Sprintf("the name %s is that of the image in %s", yamlnode.Quote(name), where), "Rename the image.")
+	} else {
+		if r.app.Bundle.Images == nil {
+			r.app.Bundle.Images = map[string]string{}
+		}
+		r.app.Bundle.Images[name] = normal
+		r.Put("bundle.images."+name, r.Node(where))
+	}
+	return Value{template{Reference{Namespace: Components, Name: component.Bundle, Output: bundleNamed, Path: []string{name}}}}
+}
+
+// ImageUser returns the component or action whose jobs run in the image that the bundle has under a name; "bundle.images.NAME" if
+// app.yaml itself gives the name.
+func (a *App) ImageUser(name string) string {
+	for _, part := range a.Parts() {
+		for _, ref := range part.Image.References() {
+			if ref.Name == component.Bundle && ref.Output == bundleNamed && len(ref.Path) == 1 && ref.Path[0] == name {
+				return part.Name
+			}
+		}
+	}
+	return "bundle.images." + name
 }
 
 // checkBundle reports the problems of a closed app, and of components that only a closed app has.
@@ -139,6 +181,15 @@ func checkBundle(report reporter, a *App) {
 			report(where, "invalid-image", fmt.Sprintf("%s is not the reference of an image: %v", yamlnode.Quote(text), err), "Write it as docker pull accepts it, such as ghcr.io/acme/web:1.2.")
 		} else if normal != text {
 			report(where, "invalid-image", fmt.Sprintf("the image %s must be written as %q", yamlnode.Quote(text), normal), "")
+		}
+	}
+	for _, part := range a.Parts() {
+		if text, ok := part.Image.tree.(string); ok && IsImage(text) {
+			place := part.Name + ".image" // an action's name has its prefix
+			if _, ok := a.Component(part.Name); ok {
+				place = "components." + place
+			}
+			report(place, "reserved-option", fmt.Sprintf("the image of %s in a closed app must be an output of the component %s", yamlnode.Quote(part.Name), component.Bundle), "Publish the app from its folder.")
 		}
 	}
 	for _, c := range a.Locked() {

@@ -221,3 +221,53 @@ func TestAssumedValuesAreDefaultsAndPlaceholders(t *testing.T) {
 		}
 	}
 }
+
+// A script that runs in an image of its own runs in the copy, so the customer's nodes pull it from the install's registry.
+func TestScriptOfAClosedAppRunsInTheCopy(t *testing.T) {
+	const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	text := `fairlead: v1
+name: shop
+bundle: {}
+components:
+  seed: {type: script, source: names, image: "quay.io/acme/seed` + digest + `"}
+  tools: {type: image, source: api}
+  own: {type: script, source: names, image: "${components.tools.outputs.reference}"}
+actions:
+  check: {type: script, source: names, image: "docker.io/acme/check` + digest + `"}
+`
+	app, problems := appspec.LoadUnlocked(folderOf(text))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	images := map[string]string{"seed": "${components.bundle.outputs.named.image-of-seed}", "own": "${components.tools.outputs.reference}",
+		"actions.check": "${components.bundle.outputs.named.image-of-action-check}"}
+	for _, part := range app.Parts() {
+		if got := part.Image.String(); part.HasImage() && got != `"`+images[part.Name]+`"` {
+			t.Errorf("the image of %s is %s", part.Name, got)
+		}
+	}
+	if got := app.Bundle.Images["image-of-seed"]; got != "quay.io/acme/seed"+digest || app.ImageUser("image-of-seed") != "seed" || app.ImageUser("image-of-action-check") != "actions.check" {
+		t.Errorf("the images of the bundle are %v, used by %s and %s", app.Bundle.Images, app.ImageUser("image-of-seed"), app.ImageUser("image-of-action-check"))
+	}
+	if seed, _ := app.Component("seed"); len(seed.DependsOn) != 1 || seed.DependsOn[0] != types.Bundle {
+		t.Errorf("seed runs after %v", seed.DependsOn)
+	}
+	canonical, err := app.Canonical()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := appspec.FromCanonical(canonical)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if twice, err := again.Canonical(); err != nil || string(twice) != string(canonical) {
+		t.Errorf("read again, the app is\n%s\nand not\n%s (%v)", twice, canonical, err)
+	}
+	other := strings.Replace(string(canonical), "${components.bundle.outputs.named.image-of-seed}", "quay.io/acme/seed"+digest, 1)
+	if _, err := appspec.FromCanonical(json.RawMessage(other)); err == nil {
+		t.Error("a published app has a script that runs in an image of another registry")
+	}
+	if _, problems := appspec.LoadUnlocked(folderOf(strings.Replace(text, "bundle: {}", "bundle: {images: {image-of-seed: 'a:1'}}", 1))); len(problems) != 1 || problems[0].Code != "reserved-name" || problems[0].Line != 3 {
+		t.Errorf("an image with the name of a script's: %v", problems)
+	}
+}

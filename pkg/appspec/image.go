@@ -50,7 +50,7 @@ func checkImage(report reporter, place string, c Component, names scopeNames) {
 		switch {
 		case !whole || len(t) > 1:
 			report(place, "invalid-image", "the image has a reference inside a text, and its digest must be known", "Write the reference as the whole value: ${components.NAME.outputs.reference}.")
-		case ref.Namespace != Components || names.components[ref.Name] && names.types[ref.Name] != component.Image:
+		case ref.Namespace != Components || names.components[ref.Name] && names.types[ref.Name] != component.Image && names.types[ref.Name] != component.Bundle:
 			report(place+"|"+ref.String(), "image-not-by-digest", fmt.Sprintf("%s does not name an image by its digest", ref.show()), "Refer to an output of a component of type image, such as ${components.NAME.outputs.reference}. It has the digest of the copy.")
 		}
 		return

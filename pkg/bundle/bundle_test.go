@@ -119,3 +119,33 @@ func TestIndexNamesEachImageOnce(t *testing.T) {
 		t.Errorf("another image does not change the digest")
 	}
 }
+
+// The index of a bundle names each object with what it is, and is the same in whatever order the objects were copied.
+func TestIndexOfABundleNamesEachObject(t *testing.T) {
+	entries := []bundle.Entry{
+		{Kind: bundle.Provider, Name: "registry.opentofu.org/hashicorp/aws", Version: "5.1.0", UsedBy: []string{"cluster"}, Digest: digest, MediaType: bundle.IndexType, Size: 300},
+		{Kind: bundle.Artifact, Name: "web", UsedBy: []string{"web"}, Digest: digest, MediaType: "application/vnd.oci.image.manifest.v1+json", Size: 400},
+		{Kind: bundle.Locked, Name: "docker.io/library/nginx:1.27", UsedBy: []string{"base", "web"}, Digest: digest, MediaType: bundle.IndexType, Size: 500},
+	}
+	text, named := bundle.Whole("shop", "ver_1", entries)
+	app, version, got, err := bundle.ReadWhole(text)
+	if err != nil || app != "shop" || version != "ver_1" || len(got) != 3 {
+		t.Fatalf("%s %s: %+v, %v", app, version, got, err)
+	}
+	for _, e := range entries {
+		if !slices.ContainsFunc(got, func(g bundle.Entry) bool {
+			return g.Kind == e.Kind && g.Name == e.Name && g.Version == e.Version && slices.Equal(g.UsedBy, e.UsedBy) && g.Digest == e.Digest && g.Size == e.Size && g.MediaType == e.MediaType
+		}) {
+			t.Errorf("the index does not have %+v:\n%s", e, text)
+		}
+	}
+	slices.Reverse(entries)
+	if _, other := bundle.Whole("shop", "ver_1", entries); other != named {
+		t.Error("the order of the objects changes the digest")
+	}
+	for name, wrong := range map[string]string{"no JSON": "[", "another index": strings.Replace(string(text), bundle.WholeType, "application/other", 1), "an unknown kind": strings.Replace(string(text), `"provider"`, `"other"`, 1)} {
+		if _, _, _, err := bundle.ReadWhole([]byte(wrong)); err == nil {
+			t.Errorf("%s is read", name)
+		}
+	}
+}

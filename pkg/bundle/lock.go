@@ -7,8 +7,6 @@ package bundle
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -185,6 +183,5 @@ func (l Lock) Index() (text []byte, digest string) {
 	if err != nil {
 		panic(err) // encoding texts and numbers cannot fail
 	}
-	sum := sha256.Sum256(text)
-	return text, "sha256:" + hex.EncodeToString(sum[:])
+	return text, digestOf(text)
 }

@@ -8,7 +8,25 @@ const (
 	Rendered = "rendered-images" // of the program that renders charts and manifests
 	Resolved = "resolve"         // of the program that copies images
 	Copied   = "copy"            // of the program that copies images
+	Archived = "archive"         // of the program that copies images; a step asks, and the answer is the archive itself
 )
+
+// ExitAbsent is the exit code of a program that is asked for an archive which the registry does not have.
+const ExitAbsent = 3
+
+// ArchiveRequest asks for the archive of a provider in the mirror of an install's registry. The registry is that of a component on
+// the install, as in the protocol of plugins.
+type ArchiveRequest struct {
+	Kind       string `json:"kind"`
+	URL        string `json:"url"`
+	Repository string `json:"repository"`
+	Login      string `json:"login,omitempty"` // name of the environment variable with the login
+	CA         string `json:"ca,omitempty"`    // name of the environment variable with certificates
+	Region     string `json:"region,omitempty"`
+	Address    string `json:"address"` // of the provider, such as registry.opentofu.org/hashicorp/aws
+	Version    string `json:"version"`
+	Platform   string `json:"platform"` // such as linux/amd64
+}
 
 // RenderRequest asks for the images of a component that is deployed nowhere.
 type RenderRequest struct {
@@ -43,17 +61,35 @@ type ResolveAnswer struct {
 	Errors map[string]string `json:"errors,omitempty"` // by reference
 }
 
-// CopyRequest asks for copies of images in one repository, with the index of the lock.
+// CopyRequest asks for a copy of a bundle: in one repository of a registry, or in the folder of an image layout of OCI.
 type CopyRequest struct {
-	Images     []Image `json:"images"`
-	Registry   string  `json:"registry"`   // URL of the registry
-	Repository string  `json:"repository"` // in which the copies are kept
+	Bundle     Bundle   `json:"bundle"`
+	From       string   `json:"from,omitempty"`       // folder of an image layout that has the bundle; Bundle is then empty
+	Layout     string   `json:"layout,omitempty"`     // folder for an image layout; "": the copy is in a registry
+	Registry   string   `json:"registry,omitempty"`   // URL of the registry
+	Repository string   `json:"repository,omitempty"` // in which the copies are kept
+	Login      string   `json:"login,omitempty"`      // to the registry: USER:PASSWORD or a Docker configuration; "": that of the person
+	CA         string   `json:"ca,omitempty"`         // certificates in PEM that the registry's may be signed with, besides those that the machine trusts
+	Host       Host     `json:"host"`                 // the registry of the artifacts
+	Providers  string   `json:"providers,omitempty"`  // folder with archives of providers, in the layout of a filesystem mirror; "": only registries have them
+	Platforms  []string `json:"platforms,omitempty"`  // of the archives of providers, such as linux/amd64
 }
 
-// CopyAnswer names the copied index.
+// Host is a registry with a login.
+type Host struct {
+	URL      string `json:"url,omitempty"`
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+	CA       string `json:"ca,omitempty"` // as in CopyRequest
+}
+
+// CopyAnswer names what was copied.
 type CopyAnswer struct {
-	Reference string `json:"reference,omitempty"` // of the index, by digest
-	Error     string `json:"error,omitempty"`
+	Reference string   `json:"reference,omitempty"` // of the index that names everything, by digest
+	Digest    string   `json:"digest,omitempty"`    // of the index
+	Entries   []Entry  `json:"entries,omitempty"`
+	Absent    []string `json:"absent,omitempty"` // archives of providers that do not exist or are not locked, each with the reason
+	Error     string   `json:"error,omitempty"`
 }
 
 // The texts that stand for values which are known only at an install, in a component that is rendered for its images. An image

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -123,6 +124,35 @@ func TestOnlyACommitIsNotBuiltAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again := p.build(fromGit("v1"), "6"); again.Job == nil {
+			t.Error("a tag is not looked up again")
+		}
+	})
+}
+
+// The lock of a closed app needs a chart before the app has a version. The version has the artifact of the same build.
+func TestBuildWithoutAVersionIsUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := withBuilder(t)
+		first := p.build(fromGit(commitA), "1")
+		if again := p.build(fromGit(commitA), "2"); again.Job != nil || again.Earlier.Job != first.Job.ID || again.Earlier.Artifact == "" {
+			t.Errorf("the commit is built again: %+v", again)
+		}
+		if b := p.build(strings.Replace(fromGit(commitA), "ref: ", "credentials: OTHER, ref: ", 1), "3"); b.Job == nil {
+			t.Error("a source with another login is not built")
+		}
+		v, err := p.publishBuilt(fromGit(commitA), nil)
+		if err != nil || v.Builds["web"].Job != first.Job.ID {
+			t.Errorf("the version is %+v, %v", v, err)
+		}
+		p.stepFault = func(events.JobSpec) stepFault { return fails }
+		p.build(fromGit(commitB), "4")
+		p.stepFault = nil
+		if b := p.build(fromGit(commitB), "5"); b.Job == nil {
+			t.Error("a build that failed is used")
+		} else if time.Sleep(13 * time.Hour); p.build(fromGit(commitB), "6").Job == nil {
+			t.Error("a build whose artifact the registry may have removed is used")
+		}
+		if b := p.build(fromGit("v1"), "7"); b.Job == nil || p.build(fromGit("v1"), "8").Job == nil {
 			t.Error("a tag is not looked up again")
 		}
 	})

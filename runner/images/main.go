@@ -30,6 +30,9 @@ func main() {
 	if len(os.Args) > 1 {
 		if err := answer(os.Args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
+			if errors.Is(err, mirror.ErrAbsent) {
+				os.Exit(bundle.ExitAbsent)
+			}
 			os.Exit(1)
 		}
 		return

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -17,7 +18,10 @@ import (
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/bundle"
+	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/pluginprotocol"
 	"github.com/fairlead/fairlead/runner/images/mirror"
+	"github.com/fairlead/fairlead/runner/images/provider"
 )
 
 // maxRequest is the largest request of the CLI, in bytes.
@@ -57,6 +61,12 @@ func answer(name string) error {
 			return fmt.Errorf("read the request: %w", err)
 		}
 		out = copied(ctx, req)
+	case bundle.Archived:
+		var req bundle.ArchiveRequest
+		if err := json.Unmarshal(text, &req); err != nil {
+			return fmt.Errorf("read the request: %w", err)
+		}
+		return archive(ctx, req, os.Stdout)
 	default:
 		return fmt.Errorf("the program has no request %q: without arguments it speaks the protocol of plugins", name)
 	}
@@ -112,18 +122,79 @@ func resolve(ctx context.Context, req bundle.ResolveRequest) bundle.ResolveAnswe
 	return out
 }
 
-// copied copies the images to one repository.
+// copied copies a bundle to one repository, or to a layout.
 func copied(ctx context.Context, req bundle.CopyRequest) bundle.CopyAnswer {
-	l := bundle.Lock{Images: req.Images}
-	sources, err := mirror.Sources(l)
+	out, err := copyBundle(ctx, req)
 	if err != nil {
 		return bundle.CopyAnswer{Error: err.Error()}
+	}
+	return out
+}
+
+func copyBundle(ctx context.Context, req bundle.CopyRequest) (bundle.CopyAnswer, error) {
+	sources, err := mirror.Sources(bundle.Lock{Images: req.Bundle.Images})
+	if err != nil {
+		return bundle.CopyAnswer{}, err
 	}
 	target := mirror.Target{URL: req.Registry, Repository: req.Repository}
-	e := &mirror.Engine{Client: client(target, sources), Target: target, Log: os.Stderr}
-	reference, err := e.CopySet(ctx, l)
-	if err != nil {
-		return bundle.CopyAnswer{Error: err.Error()}
+	if at := req.From + req.Layout; at != "" {
+		// The library does not accept each path of a folder, so the program goes there.
+		if err := os.Chdir(at); err != nil {
+			return bundle.CopyAnswer{}, fmt.Errorf("open the layout: %w", err)
+		}
 	}
-	return bundle.CopyAnswer{Reference: reference}
+	if req.Layout != "" {
+		target = mirror.Target{Layout: here}
+		if err := mirror.MakeLayout(here); err != nil {
+			return bundle.CopyAnswer{}, err
+		}
+	}
+	o := mirror.Options{Docker: true, UserAgent: "fairlead/" + Version, Logins: map[string]mirror.Login{}, CAs: map[string]string{}}
+	if req.Login != "" {
+		if o.Logins, err = mirror.ParseLogins(target.Host(), req.Login); err != nil {
+			return bundle.CopyAnswer{}, fmt.Errorf("the login to %s: %w", target.Host(), err)
+		}
+	}
+	if req.CA != "" {
+		o.CAs[target.Host()] = req.CA
+	}
+	if req.Host.URL != "" {
+		o.Source = &mirror.Target{URL: req.Host.URL}
+		host := o.Source.Host()
+		o.Logins[host] = mirror.Login{Username: req.Host.Username, Password: req.Host.Password}
+		if req.Host.CA != "" {
+			o.CAs[host] += req.Host.CA
+		}
+	}
+	e := &mirror.Engine{Client: mirror.NewClient(target, o, sources...), Target: target, Log: os.Stderr}
+	if req.From != "" {
+		return e.CopyFrom(ctx, mirror.Target{Layout: here})
+	}
+	temporary, err := os.MkdirTemp("", "fairlead-providers-")
+	if err != nil {
+		return bundle.CopyAnswer{}, fmt.Errorf("make a folder for archives: %w", err)
+	}
+	defer os.RemoveAll(temporary)
+	f := &provider.Finder{Client: http.DefaultClient, Token: tokenFor, Folder: req.Providers, Temporary: temporary, Platforms: req.Platforms}
+	return e.CopyWhole(ctx, req.Bundle, f.Archives)
+}
+
+// archive writes the archive of a provider in the mirror of an install's registry. It uses the login of the job.
+func archive(ctx context.Context, req bundle.ArchiveRequest, w io.Writer) error {
+	c, err := connect(ctx, pluginprotocol.Request{Type: component.Bundle, Registry: &pluginprotocol.Registry{Kind: req.Kind, URL: req.URL, Repository: req.Repository, Login: req.Login, CA: req.CA, Region: req.Region}})
+	if err != nil {
+		return err
+	}
+	if c.mirror == (mirror.Target{}) {
+		return mirror.ErrAbsent
+	}
+	return c.engine().Archive(ctx, c.mirror, req.Address, req.Version, req.Platform, w)
+}
+
+// here is the folder in which the program works.
+const here = "."
+
+// tokenFor returns the token for a registry of providers from the variable that OpenTofu and Terraform read; "": there is none.
+func tokenFor(host string) string {
+	return os.Getenv("TF_TOKEN_" + strings.ReplaceAll(strings.ReplaceAll(host, "-", "__"), ".", "_"))
 }

@@ -203,7 +203,7 @@ func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s
 func Plugins(dir attempt.Dir, in attempt.Input, env, image []string) plugin.Registry {
 	mirror, _ := providers.ParseMirror(in.Mirror) // the agent refuses to start with a wrong one
 	tf := terraform.New(terraform.Config{
-		Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Install: dir.Path(providers.Private),
+		Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Programs: programs(in), Install: dir.Path(providers.Private),
 		CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env, CA: in.CA,
 	})
 	registry := plugin.Registry{

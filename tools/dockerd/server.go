@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -38,6 +39,8 @@ const (
 // Server is at most one running engine. Keep one per test binary and stop it at the end
 // of TestMain. The zero value is ready to use. Safe for concurrent use.
 type Server struct {
+	Within []string // begin of the command line that runs the engine in another network; nil: this one
+
 	once    sync.Once
 	host    string
 	err     error
@@ -59,7 +62,7 @@ func (s *Server) Host(t testing.TB) string {
 }
 
 func (s *Server) start() (string, error) {
-	if h := os.Getenv(HostEnv); h != "" {
+	if h := os.Getenv(HostEnv); h != "" && s.Within == nil {
 		return h, nil
 	}
 	path, err := exec.LookPath("dockerd")
@@ -79,9 +82,10 @@ func (s *Server) start() (string, error) {
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(path, "--config-file", config, "--host", "unix://"+socket, "--data-root", filepath.Join(s.dir, "data"),
+	line := append(slices.Clone(s.Within), path, "--config-file", config, "--host", "unix://"+socket, "--data-root", filepath.Join(s.dir, "data"),
 		"--exec-root", filepath.Join(s.dir, "exec"), "--pidfile", filepath.Join(s.dir, "pid"),
 		"--iptables=false", "--ip6tables=false", "--bridge=none")
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the tests, which stop the engine
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer

@@ -78,7 +78,7 @@ func allowedSkips(short bool) []allowedSkip {
 		add("it shows that one day in three is chosen", testName{"tools/shortrun", "TestOneDayInRunsEveryTestOnSomeDay"})
 		// shortrun.OneDayIn chooses the day.
 		for pkg, tests := range map[string][]string{
-			"cmd/fairlead":                            {"TestBundle", "TestDockerBuild", "TestStoryOfAllTypesSurvivesKills"},
+			"cmd/fairlead":                            {"TestBundle", "TestClosedInstallNeedsNoOtherNetwork", "TestDockerBuild", "TestStoryOfAllTypesSurvivesKills"},
 			"functions/internal/plane":                {"TestClientsGoOnAfterTheGatewayRefusedThem"},
 			"infra/control":                           {"TestBuildRunnerIsOptional", "TestCheckov", "TestGuard", "TestLint", "TestVersionChangesWithItsFunction"},
 			"pkg/blob/s3":                             {"TestS3Conforms"},
@@ -94,6 +94,7 @@ func allowedSkips(short bool) []allowedSkip {
 			"runner/agent/direct":                     {"TestPodsOfACloudsClusterEndTheSame", "TestPodsOfBothEndTheSame", "TestReplacedServiceTouchesNoStep", "TestTasksOfBothEndTheSame"},
 			"runner/kubernetes/manifest":              {"TestKillAfterOwnNamespaceLeavesNoOrphan"},
 			"runner/plugin/build/imagebuild/buildkit": {"TestImageHasTheSBOMOfTheGenerator", "TestLinkOfARepositoryReadsNoFileOfTheRunner", "TestPluginOfBuildsWithAnImageBuilder"},
+			"runner/images":                           {"TestLargeBundleNeedsLittleMemory"},
 			"runner/images/mirror":                    {"TestKillAtEachWriteIsCompletedByTheNextPlan"},
 			"runner/plugin/build":                     {"TestHostileArchivesOfModulesAreRefused"},
 			"runner/plugin/program":                   {"TestEveryViolationHasItsReason"},

@@ -56,6 +56,7 @@ type RegistryAccessRequest struct {
 type RegistryAccess struct {
 	Registry     string            `json:"registry" doc:"Host and port of the OCI registry"`
 	Repositories map[string]string `json:"repositories" doc:"Repository by component; artifacts that builds make are in its repository built, as in REPOSITORY/built"`
+	Images       map[string]string `json:"images,omitempty" doc:"Repository by component of the images that builds make of a Dockerfile; absent if they are where other built artifacts are"`
 	Login        *RegistryLogin    `json:"login,omitempty" doc:"Absent if the caller's API token is the login"`
 }
 

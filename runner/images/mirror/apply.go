@@ -150,7 +150,7 @@ func (e *Engine) untag(ctx context.Context, s saved) error {
 			continue
 		}
 		err := e.Client.TagDelete(ctx, e.Target.ref().SetTag(tag))
-		if err != nil && !errors.Is(err, errs.ErrNotFound) {
+		if err != nil && !isAbsent(err) {
 			return e.Client.failure(ctx, err, e.Target.Host(), "removing the tag "+tag+" of "+e.address())
 		}
 	}
@@ -162,7 +162,7 @@ func (e *Engine) untag(ctx context.Context, s saved) error {
 func (e *Engine) closure(ctx context.Context, image string) ([]extra, error) {
 	at := e.Target.ref().SetDigest(image)
 	c, err := e.walkThere(ctx, at)
-	if errors.Is(err, errs.ErrNotFound) {
+	if isAbsent(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -196,7 +196,7 @@ func (e *Engine) walkThere(ctx context.Context, at ref.Ref) (*content, error) {
 	}
 	for _, child := range children {
 		sub, err := e.walkThere(ctx, at.SetDigest(string(child.Digest)))
-		if errors.Is(err, errs.ErrNotFound) {
+		if isAbsent(err) {
 			continue
 		}
 		if err != nil {
@@ -234,7 +234,7 @@ func (e *Engine) deleteAll(ctx context.Context, list []extra) error {
 
 func (e *Engine) deleteOne(ctx context.Context, digest string) error {
 	err := e.Client.ManifestDelete(ctx, e.Target.ref().SetDigest(digest), regclient.WithManifestCheckReferrers())
-	if errors.Is(err, errs.ErrNotFound) {
+	if isAbsent(err) {
 		return nil
 	}
 	return err

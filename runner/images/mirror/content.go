@@ -3,7 +3,6 @@ package mirror
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -191,7 +190,7 @@ func (e *Engine) extrasOf(ctx context.Context, subject ref.Ref, depth int) ([]le
 		}
 	}
 	list, err := e.Client.ReferrerList(ctx, subject)
-	if err != nil && !errors.Is(err, errs.ErrNotFound) {
+	if err != nil && !isAbsent(err) {
 		return nil, err
 	}
 	for _, d := range list.Descriptors {
@@ -221,7 +220,7 @@ func (e *Engine) lacking(ctx context.Context, extras []extra) ([]extra, error) {
 		}
 		m, err := e.Client.ManifestHead(ctx, r)
 		switch {
-		case errors.Is(err, errs.ErrNotFound) || err == nil && string(m.GetDescriptor().Digest) != x.Digest:
+		case isAbsent(err) || err == nil && string(m.GetDescriptor().Digest) != x.Digest:
 			lost = append(lost, x)
 		case err != nil:
 			return nil, e.Client.failure(ctx, err, e.Target.Host(), "looking for "+r.CommonName())
@@ -380,7 +379,7 @@ func (e *Engine) missing(ctx context.Context, c *content) (int64, error) {
 			if err == nil {
 				return b.Close()
 			}
-			if !errors.Is(err, errs.ErrNotFound) {
+			if !isAbsent(err) {
 				return e.Client.failure(inner, err, e.Target.Host(), "looking for the layer "+digest)
 			}
 			mu.Lock()

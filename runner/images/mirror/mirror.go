@@ -9,7 +9,6 @@ package mirror
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -18,7 +17,6 @@ import (
 	"strings"
 
 	"github.com/regclient/regclient/scheme"
-	"github.com/regclient/regclient/types/errs"
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
@@ -121,7 +119,7 @@ func (e *Engine) copies(ctx context.Context) (images []copied, tags []string, er
 // tags lists all tags of the target's repository.
 func (e *Engine) tags(ctx context.Context) ([]string, error) {
 	list, err := e.Client.TagList(ctx, e.Target.ref(), scheme.WithTagLimit(1000))
-	if errors.Is(err, errs.ErrNotFound) {
+	if isAbsent(err) {
 		return nil, nil // the repository does not exist
 	}
 	if err != nil {
@@ -167,7 +165,7 @@ func (e *Engine) Plan(ctx context.Context, src Source) (Planned, error) {
 		from = e.Target.ref().SetDigest(digest)
 	}
 	c, err := e.walk(ctx, from)
-	if there && errors.Is(err, errs.ErrNotFound) { // the target lacks a platform
+	if there && isAbsent(err) { // the target lacks a platform
 		there = false
 		c, err = e.walk(ctx, image)
 	}
@@ -250,7 +248,7 @@ func (e *Engine) resolve(ctx context.Context, image ref.Ref) (string, error) {
 // has reports whether a registry has a manifest.
 func (e *Engine) has(ctx context.Context, r ref.Ref) (bool, error) {
 	_, err := e.Client.ManifestHead(ctx, r)
-	if errors.Is(err, errs.ErrNotFound) {
+	if isAbsent(err) {
 		return false, nil
 	}
 	if err != nil {

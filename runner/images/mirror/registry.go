@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/regclient/regclient"
 	"github.com/regclient/regclient/config"
+	"github.com/regclient/regclient/scheme/ocidir"
 	"github.com/regclient/regclient/scheme/reg"
 	"github.com/regclient/regclient/types/errs"
 	"github.com/regclient/regclient/types/ref"
@@ -33,10 +35,14 @@ import (
 type Target struct {
 	URL        string `json:"url"` // of the registry, such as https://registry.example.com
 	Repository string `json:"repository"`
+	Layout     string `json:"layout,omitempty"` // path of an image layout of OCI, in place of a repository
 }
 
 // Host returns the registry's name in references.
 func (t Target) Host() string {
+	if t.Layout != "" {
+		return "the folder"
+	}
 	if u, err := url.Parse(t.URL); err == nil && u.Host != "" {
 		return u.Host
 	}
@@ -44,6 +50,9 @@ func (t Target) Host() string {
 }
 
 func (t Target) ref() ref.Ref {
+	if t.Layout != "" {
+		return ref.Ref{Scheme: "ocidir", Reference: "ocidir://" + t.Layout, Path: t.Layout}
+	}
 	return ref.Ref{Scheme: "reg", Reference: t.Host() + "/" + t.Repository, Registry: t.Host(), Repository: t.Repository}
 }
 
@@ -129,7 +138,7 @@ type Options struct {
 	Docker    bool             // whether logins come from the Docker configuration of the person who runs the program
 	UserAgent string
 	CAs       map[string]string // certificates in PEM that a registry's may be signed with, besides those that the machine trusts, by the registry's name
-	Source    *Target           // where the image of a build is, whose URL decides on TLS; nil: no build made the image
+	Source    *Target           // a registry whose URL decides on TLS, such as that of the image of a build; nil: there is none
 	Delay     time.Duration     // before the first repetition of a request; default 200 ms. Later ones take longer
 }
 
@@ -179,6 +188,7 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 		all = append(all, h)
 	}
 	options := []regclient.Opt{regclient.WithConfigHost(all...), regclient.WithUserAgent(o.UserAgent), regclient.WithSlog(slog.New(slog.DiscardHandler)),
+		regclient.WithOCIDirOpts(ocidir.WithGC(false)), // what is written in a layout is all named at the end
 		regclient.WithRegOpts(reg.WithHTTPClient(&http.Client{Transport: answers}), reg.WithDelay(cmp.Or(o.Delay, firstDelay), longestDelay), reg.WithRetryLimit(retries))}
 	if o.Docker {
 		options = append([]regclient.Opt{regclient.WithDockerCreds()}, options...)
@@ -250,6 +260,11 @@ func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// isAbsent reports whether a registry or a layout does not have what was asked for.
+func isAbsent(err error) bool {
+	return errors.Is(err, errs.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
+}
+
 // query is the part of a URL that can hold a signature or a token.
 var query = regexp.MustCompile(`\?[^\s"]*`)
 
@@ -269,7 +284,7 @@ func (c *Client) failure(ctx context.Context, err error, registry, what string) 
 		reason, next = fairlead.ReasonRegistryLimited, "The registry limits the number of requests: plan again later, or give the runner a login to it"
 	case errors.Is(err, errs.ErrHTTPUnauthorized), errors.Is(err, errs.ErrNoLogin), errors.Is(err, errs.ErrNoNewChallenge), errors.Is(err, errs.ErrEmptyChallenge):
 		reason, next = fairlead.ReasonRegistryForbidden, "Give the runner credentials that permit it, in registry.credentials of the runner's configuration"
-	case errors.Is(err, errs.ErrNotFound):
+	case isAbsent(err):
 		reason, next = fairlead.ReasonImageMissing, "Push the image, or correct "+File
 	}
 	return &plugin.Error{Reason: reason, Err: err, Message: fmt.Sprintf("%s failed at the registry %s: %s. %s", what, registry, query.ReplaceAllString(err.Error(), "?…"), next)}

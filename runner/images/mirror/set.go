@@ -3,7 +3,6 @@ package mirror
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"github.com/regclient/regclient/types/descriptor"
-	"github.com/regclient/regclient/types/errs"
 	"github.com/regclient/regclient/types/manifest"
 	"github.com/regclient/regclient/types/ref"
 	"golang.org/x/sync/errgroup"
@@ -162,7 +160,7 @@ func (e *Engine) complete(ctx context.Context, had []copied) (map[string]bool, e
 				switch {
 				case err == nil:
 					here[digest] = true
-				case errors.Is(err, errs.ErrNotFound):
+				case isAbsent(err):
 					whole = false
 				default:
 					return e.Client.failure(inner, err, at.Registry, "reading the images of "+e.address())
@@ -181,7 +179,7 @@ func (e *Engine) complete(ctx context.Context, had []copied) (map[string]bool, e
 // members returns the digests of the images of a set; nil if the target does not have the set.
 func (e *Engine) members(ctx context.Context, set ref.Ref) ([]string, error) {
 	m, err := e.Client.ManifestGet(ctx, set)
-	if errors.Is(err, errs.ErrNotFound) {
+	if isAbsent(err) {
 		return nil, nil
 	}
 	if err != nil {

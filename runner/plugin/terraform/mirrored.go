@@ -50,7 +50,7 @@ func (j *job) useMirror(ctx context.Context) (done func(), err error) {
 	if err != nil || len(wanted) == 0 {
 		return done, err
 	}
-	m, err := mirror.Open(j.p.cfg.Mirror, j.run.env)
+	m, err := j.openMirror()
 	if err != nil {
 		j.note("the provider mirror is not used: %v", err)
 		return done, nil
@@ -87,7 +87,7 @@ func (j *job) note(format string, args ...any) {
 // installation returns the tool's own configuration. It returns false if the job uses no mirror: none is configured, or the
 // operator's configuration itself chooses where the tool installs providers from.
 func (j *job) installation() (config []byte, ok bool) {
-	if j.p.cfg.Mirror == (providers.MirrorLocation{}) {
+	if !j.usesMirror() && j.spec.Registry == nil {
 		return nil, false
 	}
 	path := j.run.env[cliConfigVariable]
@@ -108,6 +108,9 @@ func (j *job) installation() (config []byte, ok bool) {
 	}
 	return append(b, '\n'), true
 }
+
+// usesMirror reports whether the customer has a mirror of providers for all apps.
+func (j *job) usesMirror() bool { return j.p.cfg.Mirror != (providers.MirrorLocation{}) }
 
 // wantedArchives returns the locked providers that the runner's own cache does not have.
 func (j *job) wantedArchives() ([]providers.Locked, error) {

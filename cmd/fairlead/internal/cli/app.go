@@ -25,7 +25,7 @@ const pushes = 4
 
 func (c *cli) app() *cobra.Command {
 	return noun("app", "Publish apps", "An app is a folder with the file app.yaml. The file declares the inputs and the\ncomponents of the app. A component is a part of the app, such as a Terraform module.\nAn install gives values to the inputs and deploys the components. A published version\nof an app cannot be changed.",
-		c.appValidate(), c.appLock(), c.appBundle(), c.appApply(), c.appList(), c.appShow(), c.appVersions(), c.appDiff(), c.appRender(), c.appProvenance(), c.appDelete())
+		c.appValidate(), c.appLock(), c.appBundle(), c.appLoad(), c.appApply(), c.appList(), c.appShow(), c.appVersions(), c.appDiff(), c.appRender(), c.appProvenance(), c.appDelete())
 }
 
 func (c *cli) appValidate() *cobra.Command {

@@ -27,7 +27,8 @@ func (c *cli) appLock() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "lock DIR", Short: "Write the lock of a closed app's images",
 		Long: `Renders the charts and manifests of the app in DIR, and finds the images of their
-objects. Adds the images that app.yaml names under bundle.images. Looks up the digest of
+objects. Adds the images that app.yaml names: under bundle.images, and as image of
+components and actions. Looks up the digest of
 each image in its registry, and writes DIR/bundle/images.lock. Commit this file with
 app.yaml: 'fairlead app apply' publishes it as a part of the version.
 
@@ -78,7 +79,7 @@ func (c *cli) lock(ctx context.Context, dir string, update bool) (view.Locked, e
 	after := bundle.Lock{Named: maps.Clone(app.Bundle.Images), Sources: map[string]string{}}
 	used := map[string][]string{}
 	for name, image := range app.Bundle.Images {
-		used[image] = append(used[image], "bundle.images."+name)
+		used[image] = append(used[image], app.ImageUser(name))
 	}
 	folders, err := c.fetchBuilt(ctx, app)
 	if err != nil {

@@ -80,7 +80,54 @@ type Bundle struct {
 	Closed  bool         `json:"closed" doc:"Whether the version has a lock of its images"`
 	Items   []BundleItem `json:"items" doc:"What an install fetches"`
 	Open    []string     `json:"open" doc:"Parts of the app that no lock names, each with the reason"`
-	Mirror  string       `json:"mirror,omitempty" doc:"Reference, by digest, of the index of the copied images"`
+	Copied  Copied       `json:"copied,omitzero" doc:"The copy that --out or --mirror has made"`
+}
+
+// Copied is a copy of a bundle: in a file, or in a registry.
+type Copied struct {
+	File    string        `json:"file,omitempty" doc:"The file or folder with the copy"`
+	Mirror  string        `json:"mirror,omitempty" doc:"Reference, by digest, of the index in the registry that names everything"`
+	Digest  string        `json:"digest" doc:"Digest of the index that names everything"`
+	Objects []CopiedEntry `json:"objects" doc:"What was copied"`
+	Absent  []string      `json:"absent" doc:"Archives of providers that are not in the copy, each with the reason"`
+}
+
+// CopiedEntry is an object of OCI in the copy of a bundle.
+type CopiedEntry struct {
+	Kind    string   `json:"kind" doc:"artifact, image or provider"`
+	Name    string   `json:"name" doc:"Component or action, reference of an image, or address of a provider"`
+	Version string   `json:"version,omitempty" doc:"Version of a provider"`
+	Digest  string   `json:"digest" doc:"Digest of the object; of a provider, of the index with an archive for each platform"`
+	UsedBy  []string `json:"used_by" doc:"Components and actions that use it"`
+}
+
+// NewCopied returns the copy that the program of the plugin has made.
+func NewCopied(a bundle.CopyAnswer) Copied {
+	c := Copied{Mirror: a.Reference, Digest: a.Digest, Objects: []CopiedEntry{}, Absent: array(a.Absent)}
+	for _, e := range a.Entries {
+		c.Objects = append(c.Objects, CopiedEntry{string(e.Kind), e.Name, e.Version, e.Digest, array(e.UsedBy)})
+	}
+	return c
+}
+
+// JSON returns the copy.
+func (c Copied) JSON() any { return c }
+
+// Human writes a table of the objects.
+func (c Copied) Human(p *Page) {
+	table(p, []string{"KIND", "NAME", "DIGEST", "USED BY"}, c.Objects, func(e CopiedEntry) []string {
+		return []string{e.Kind, strings.TrimSpace(e.Name + " " + e.Version), short(e.Digest), orDash(strings.Join(e.UsedBy, ", "))}
+	})
+	p.Gap()
+	c.fields(p)
+}
+
+// fields writes where the copy is, and what is not in it.
+func (c Copied) fields(p *Page) {
+	p.Fields([2]string{"File", c.File}, [2]string{"Mirror", c.Mirror}, [2]string{"Digest", c.Digest})
+	for _, text := range c.Absent {
+		p.Line("Not copied: %s.", text)
+	}
 }
 
 // BundleItem is something that an install fetches.
@@ -131,7 +178,10 @@ func (b Bundle) Human(p *Page) {
 	if b.Closed {
 		closed = "yes"
 	}
-	p.Fields([2]string{"Version", versionField(b.Version, b.Names)}, [2]string{"Closed", closed}, [2]string{"Mirror", b.Mirror})
+	p.Fields([2]string{"Version", versionField(b.Version, b.Names)}, [2]string{"Closed", closed})
+	if b.Copied.Digest != "" {
+		b.Copied.fields(p)
+	}
 	if len(b.Open) > 0 {
 		p.Gap()
 		for _, text := range b.Open {

@@ -116,6 +116,7 @@ func newAppID(org fairlead.OrgID, name string) fairlead.AppID {
 type PushAccess struct {
 	Host         string            // "": the control plane's own registry, where an API token is the login
 	Repositories map[string]string // by component
+	Images       map[string]string // by component, of the images that builds make; nil: they are where other built artifacts are
 	identity.Login
 }
 
@@ -132,12 +133,16 @@ func (cat *Catalog) OpenForPush(ctx context.Context, org fairlead.OrgID, app str
 		}
 		out.Repositories[comp] = Repository(org, app, comp)
 	}
-	if cat.Artifacts == nil {
-		return out, nil
-	}
 	id, err := appIDOf(cat.Reading(ctx), org, app)
 	if err != nil {
 		return PushAccess{}, err
+	}
+	if cat.Artifacts == nil {
+		out.Images = map[string]string{}
+		for _, comp := range components {
+			out.Images[comp] = builtImages(org, id, comp)
+		}
+		return out, nil
 	}
 	out.Host = cat.Artifacts.Host()
 	for comp := range out.Repositories {

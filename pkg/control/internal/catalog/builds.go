@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -96,15 +98,25 @@ func buildsView(builds map[string]store.BuiltBy) map[string]BuiltBy {
 // its result is the same, so a build that is not found costs only time.
 const recentVersions = 10
 
-// BuiltBefore returns an earlier build of the component, from the app's newest versions. ok is false if there is none,
+// A build whose artifact no version has yet, such as one for the lock of a closed app, is found among the newest jobs. The registry
+// keeps such an artifact for a day.
+const (
+	recentJobs  = 100
+	recentBuild = 12 * time.Hour
+)
+
+// BuiltBefore returns an earlier build of the component, from the app's newest versions, or else from the newest jobs. ok is false if there is none,
 // or if the component's ref is a tag or branch of git, which may name another commit now. folder is as in BuildOf.
 func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, folder string) (b Built, ok bool, err error) {
 	if !c.SameBuild(c) {
 		return Built{}, false, nil
 	}
 	a, err := store.Optional(tx.Store.App(tx.Ctx, org, app))
-	if err != nil || a.Version == 0 {
+	if err != nil {
 		return Built{}, false, err
+	}
+	if a.Version == 0 {
+		return builtByJob(tx, org, app, c, folder)
 	}
 	recent, err := tx.Store.Versions(tx.Ctx, a.V.ID, fairlead.PageQuery{Limit: recentVersions})
 	if err != nil {
@@ -128,6 +140,27 @@ func BuiltBefore(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Compon
 		}
 		b := Built{v.Artifacts[c.Name], BuiltBy(by)}
 		if ok, err := proven(tx, org, app, c, b); err != nil || ok {
+			return b, ok, err
+		}
+	}
+	return builtByJob(tx, org, app, c, folder)
+}
+
+// builtByJob returns a build of the component that ended a short time ago.
+func builtByJob(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, folder string) (Built, bool, error) {
+	newest, err := tx.Store.Jobs(tx.Ctx, org, fairlead.PageQuery{Limit: recentJobs})
+	if err != nil {
+		return Built{}, false, err
+	}
+	t, _ := component.Of(c.Type)
+	for _, j := range newest.Items {
+		if j.V.Build == nil || j.V.State != job.Succeeded || j.V.Build.App != app || j.V.Build.Component != c.Name || tx.Now.Sub(j.V.Finished) > recentBuild {
+			continue
+		}
+		if t.Module && !slices.Equal(j.V.Build.Vars, BuildOf(app, c, folder).Vars) {
+			continue // the build compared the module with other variables
+		}
+		if b, ok, err := buildOf(tx, org, app, c, folder, j.V.ID); err != nil || ok {
 			return b, ok, err
 		}
 	}

@@ -78,6 +78,19 @@ func RegistryRef(r store.Runner, in store.Install, component, kind string) (*eve
 	return ref, nil
 }
 
+// MirrorRef returns the repository of a module of a closed app in the registry of the runner, beside which the mirror has archives of
+// providers. It is nil if the app is not closed, or if the runner has no registry with a mirror.
+func MirrorRef(r store.Runner, in store.Install, spec *appspec.App, name, kind string) (*events.RegistryRef, error) {
+	if t, _ := component.Of(kind); !t.Module || !spec.Closed() {
+		return nil, nil
+	}
+	of, err := runners.RegistryOf(r)
+	if err != nil || of == nil || of.Kind() == runnerspec.ControlPlaneRegistry {
+		return nil, err
+	}
+	return RegistryRef(r, in, name, kind)
+}
+
 // NeedRegistry refuses a runner without a registry for a component of a type that needs one.
 func NeedRegistry(r store.Runner, in store.Install, name, kind string) error {
 	if t, _ := component.Of(kind); !t.NeedsRegistry {

@@ -73,6 +73,11 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 			Args:    fairlead.Args{Install: inst.V.Name},
 			Details: map[string]string{"job": string(j.ID), "version": string(v.ID)}}
 	}
+	if s.Registry == nil {
+		if s.Registry, err = catalog.MirrorRef(runner.V, inst.V, v.Spec, j.Component, j.Plugin); err != nil {
+			return nil, err
+		}
+	}
 	if err := setSource(tx, &s, v, fields); err != nil {
 		return nil, err
 	}

@@ -30,10 +30,10 @@ var targets = []target{
 }
 
 // sparedOperations returns three of four operations in a short run, and none in a whole run. The day chooses them.
-func sparedOperations(t *testing.T) map[string]bool {
+func sparedOperations(t *testing.T, s *alltypes.Story) map[string]bool {
 	spared, n := map[string]bool{}, 0
 	for _, phase := range []string{"create", "change", "run", "teardown"} {
-		for _, name := range alltypes.Operations(phase) {
+		for _, name := range s.Operations(phase) {
 			spared[name] = !slices.Contains(shortrun.OneOf(t, n, true, false, false, false), true)
 			n++
 		}
@@ -61,11 +61,11 @@ func TestStoryOfAllTypesSurvivesKills(t *testing.T) {
 		t.Run(tc.target.name+" "+tc.Moment.Name, func(t *testing.T) {
 			w := newTypesWorld(t, server)
 			w.Create()
-			k := alltypes.Killer{At: tc.Moment, Kill: func(j wire.Job) { tc.kill(w, j) }, Drop: tc.drop, Spared: sparedOperations(t)}
+			k := alltypes.Killer{At: tc.Moment, Kill: func(j wire.Job) { tc.kill(w, j) }, Drop: tc.drop, Spared: sparedOperations(t, w.Story)}
 			k.Join(w.Story, w.Proxy.Proxy)
 			did := w.Run()
 			w.checkNothingLeft(t, tc.without...)
-			if want := len(alltypes.Approvals()); tc.target.name != "step" && (len(did["create"]) != want || len(did["change"]) != want || len(did["run"]) > 0 || len(did["teardown"]) != want) {
+			if want := len(w.Approvals()); tc.target.name != "step" && (len(did["create"]) != want || len(did["change"]) != want || len(did["run"]) > 0 || len(did["teardown"]) != want) {
 				t.Errorf("the person ran %q, want as many approvals as without a kill, because no job is lost", did)
 			}
 			t.Logf("the person ran %v", did)

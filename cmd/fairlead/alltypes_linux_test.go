@@ -48,7 +48,7 @@ func newTypesWorld(t *testing.T, server *kube.Server) *typesWorld {
 		Folder: filepath.Join(t.TempDir(), "files"), HasImage: func(in, digest string) bool { return hasImage(t, w.World, in, digest) }}
 	w.Must("runner", "update", "local", "--set", "runner_configuration.builds=true")
 	w.Builds = true
-	w.Publish("../../examples")
+	w.Publish("../..")
 	return w
 }
 
@@ -68,7 +68,7 @@ func TestOneInstallsStoryWithAllTypes(t *testing.T) {
 	w.Meanwhile = func() { state = state || len(w.files(t)) > 0 }
 	did := w.Run()
 	w.checkNothingLeft(t)
-	for phase, want := range map[string]int{"create": len(alltypes.Approvals()), "change": len(alltypes.Approvals()), "run": 0, "teardown": len(alltypes.Approvals())} {
+	for phase, want := range map[string]int{"create": len(w.Approvals()), "change": len(w.Approvals()), "run": 0, "teardown": len(w.Approvals())} {
 		if got := did[phase]; len(got) != want || slices.ContainsFunc(got, func(name string) bool { return name != approve }) {
 			t.Errorf("in the phase %s the person ran %q, want %d approvals", phase, got, want)
 		}

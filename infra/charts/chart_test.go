@@ -266,6 +266,22 @@ func TestChartSetsDeclaredEnvironment(t *testing.T) {
 	}
 }
 
+// A control plane on AWS has two keys, and the value of ${install.trusted_keys} in app.yaml is both, separated by a comma.
+func TestOneItemCanBeSeveralKeys(t *testing.T) {
+	a, b := strings.Repeat("a", 43)+"=", strings.Repeat("b", 43)+"="
+	for _, keys := range [][]any{{a + "," + b}, {a, b}} {
+		files, err := render(load(t), set(valuesOf(t, "default"), "runner.trustedKeys", keys))
+		if err != nil {
+			t.Errorf("%q are refused: %v", keys, err)
+			continue
+		}
+		env := deployment(t, files).Spec.Template.Spec.Containers[0].Env
+		if !slices.ContainsFunc(env, func(v corev1.EnvVar) bool { return v.Name == "FAIRLEAD_TRUSTED_KEYS" && v.Value == a+","+b }) {
+			t.Errorf("with %q the agent has the variables %v, want both keys", keys, env)
+		}
+	}
+}
+
 // full returns values that set everything.
 func full(t *testing.T) map[string]any {
 	t.Helper()

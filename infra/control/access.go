@@ -89,6 +89,8 @@ var (
 		By: "pkg/cancelmark/dynamo", Why: "the marker of a canceled job, which its step finds within two seconds"}
 	wakeRunners = Grant{Sid: "WakeRunners", Actions: []string{"sqs:GetQueueUrl", "sqs:SendMessage"}, On: onRunnerQueues,
 		By: "pkg/queue/sqs", Why: "a wake-up for a queued job"}
+	makeSandboxQueues = Grant{Sid: "MakeSandboxQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes"}, On: onRunnerQueues,
+		By: "pkg/queue/sqs", Why: "creates the queue and dead-letter queue of a runner in a sandbox, which a deployment makes when the sandbox is applied"}
 )
 
 // access lists the grants of each function. Each function may also write its own log.
@@ -113,7 +115,7 @@ var access = map[string][]Grant{
 			By: "pkg/identity/awssession", Why: "credentials of a runner's session, limited to its queue"},
 	},
 	"runnerapi": {
-		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, markCanceled,
+		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, makeSandboxQueues, markCanceled,
 		readLog,
 		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, On: onLogTable,
 			By: "pkg/joblog/dynamo", Why: "a claim opens a log, and a step that cannot write to its log group appends through the API"},
@@ -156,7 +158,7 @@ var access = map[string][]Grant{
 	},
 	"sweep": {
 		readLog, endLog,
-		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners, markCanceled,
+		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners, makeSandboxQueues, markCanceled,
 		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
 			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
 		}, By: "pkg/queue/sqs", Why: "messages that were received too often become an event"},

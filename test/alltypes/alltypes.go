@@ -29,14 +29,22 @@ const App = "all-types"
 // Releases returns the app's releases. The example is the first one.
 func Releases() []string { return []string{"1.0.0", "1.1.0"} }
 
-// Approvals returns the components of the app by the approval of a deployment that covers them, in order.
-func Approvals() [][]string {
+// approvals returns the components of the example by the approval of a deployment that covers them, in order.
+func approvals() [][]string {
 	return [][]string{{"base", "names", "web"}, {"shop"}, {"entry", "seed"}}
 }
 
-// Components returns the components of the app, sorted by name.
-func Components() []string {
-	return slices.Sorted(slices.Values(slices.Concat(Approvals()...)))
+// Approvals returns the components of the app by the approval of a deployment that covers them, in order.
+func (s *Story) Approvals() [][]string {
+	if s.Sandbox == nil {
+		return approvals()
+	}
+	return append([][]string{{ground}, {inner}}, approvals()...)
+}
+
+// components returns the components of the app, sorted by name.
+func (s *Story) components() []string {
+	return slices.Sorted(slices.Values(slices.Concat(s.Approvals()...)))
 }
 
 // The names of the commands that a person runs.
@@ -63,6 +71,9 @@ type Story struct {
 	HasImage func(in, digest string) bool // reports whether the registry of the install has an image; in is the identifier of the install
 	Builds   bool                         // a runner of the org builds: the plugin of the component entry is in the vendor's registry, and a build fetches it
 
+	// Sandbox is what the app deploys before everything else; nil: the runner of the install has all components, and reaches the cluster.
+	Sandbox *Sandbox
+
 	// Meanwhile is called again and again while the story waits, and Settled at the end of each phase; nil: nothing.
 	Meanwhile func()
 	Settled   func(phase string)
@@ -72,21 +83,26 @@ type Story struct {
 }
 
 // Publish publishes the app's releases, and pushes their images to the vendor's registry. A release changes each component and the
-// action. examples is the folder of the examples.
-func (s *Story) Publish(examples string) {
+// action. root is the root folder of the project.
+func (s *Story) Publish(root string) {
 	s.T.Helper()
 	for _, release := range Releases() {
 		s.Vendor.Push(s.T, "vendor/web:"+release, "linux/amd64", "linux/arm64")
 		dir := s.T.TempDir()
-		changed, err := write(os.DirFS(filepath.Join(examples, App)), dir, release)
+		changed, err := write(os.DirFS(filepath.Join(root, "examples", App)), dir, release)
 		if err != nil {
 			s.T.Fatal(err)
 		}
-		if want := slices.Sorted(slices.Values(append(Components(), "report"))); !slices.Equal(changed, want) {
+		if want := slices.Sorted(slices.Values(slices.Concat(append(approvals(), []string{"report"})...))); !slices.Equal(changed, want) {
 			s.T.Fatalf("a release changes %q, want %q", changed, want)
 		}
 		if s.Builds {
 			s.pushPlugin(dir, release)
+		}
+		if s.Sandbox != nil {
+			if err := s.Sandbox.declare(dir, release, filepath.Join(root, "infra", "charts", "fairlead-runner")); err != nil {
+				s.T.Fatal(err)
+			}
 		}
 		s.CLI("app", "apply", dir, "--as", "v"+release)
 	}
@@ -142,16 +158,21 @@ func write(example fs.FS, dir, release string) (changed []string, err error) {
 // Create creates the install with further arguments of `install create`.
 func (s *Story) Create(args ...string) {
 	s.T.Helper()
-	var err error
-	if s.before, err = s.Cluster.Objects(s.T.Context()); err != nil {
+	before, err := s.Cluster.Objects(s.T.Context())
+	if err != nil {
 		s.T.Fatal(err)
 	}
-	inputs := filepath.Join(s.T.TempDir(), "inputs.yaml")
-	text := fmt.Sprintf("registry: %s\npassword: %s\nfolder: %s\n", s.Vendor.Host, password, s.Folder)
-	if err := os.WriteFile(inputs, []byte(text), 0o600); err != nil {
+	s.before = before
+	values := map[string]any{"registry": s.Vendor.Host, "password": password, "folder": s.Folder}
+	if s.Sandbox != nil {
+		maps.Copy(values, s.facts())
+	}
+	file := filepath.Join(s.T.TempDir(), "inputs.yaml")
+	text, err := json.Marshal(values) // JSON is YAML
+	if err = errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
 		s.T.Fatal(err)
 	}
-	s.CLI(append([]string{"install", "create", s.Name, "--app", App, "--input-file", inputs}, args...)...)
+	s.CLI(append([]string{"install", "create", s.Name, "--app", App, "--input-file", file}, args...)...)
 	in, err := s.API.GetInstall(s.T.Context(), s.Name)
 	if err != nil {
 		s.T.Fatal(err)
@@ -200,9 +221,13 @@ const (
 func (s *Story) settle(phase string, command ...string) (did []string, last wire.Deployment) {
 	s.T.Helper()
 	id := strings.TrimSpace(s.CLI(append(command, "--detach")...))
+	deployments := []string{id}
 	for range commands {
 		last = s.await(id)
 		if last.State == "succeeded" {
+			if s.Sandbox != nil {
+				s.checkSandbox(deployments)
+			}
 			if s.Settled != nil {
 				s.Settled(phase)
 			}
@@ -216,6 +241,7 @@ func (s *Story) settle(phase string, command ...string) (did []string, last wire
 		did = append(did, name)
 		if out := strings.TrimSpace(s.CLI(append(s.offered(id, name), "--detach")...)); name == Retry {
 			id = out
+			deployments = append(deployments, id)
 		}
 	}
 	s.T.Fatalf("the deployment of the phase %s does not succeed after the commands %q\n%s", phase, did, s.CLI("deployment", "show", id))

@@ -68,17 +68,17 @@ func (s *Story) checkGone() {
 	if _, err := s.API.GetInstall(s.T.Context(), s.Name); !client.HasCode(err, "install-not-found") {
 		s.T.Errorf("the install is still known: %v", err)
 	}
-	for deadline := time.Now().Add(patience); s.left("namespaces//"+s.Name) && time.Now().Before(deadline); { // the cluster ends a namespace by and by
+	if s.Sandbox != nil {
+		if _, err := s.API.GetRunner(s.T.Context(), s.Sandbox.Runner(s.Name)); !client.HasCode(err, "runner-not-found") {
+			s.T.Errorf("the runner in the sandbox is still known: %v", err)
+		}
+	}
+	left := s.added()
+	for deadline := time.Now().Add(patience); len(left) > 0 && time.Now().Before(deadline); left = s.added() { // the cluster ends a namespace by and by
 		<-time.After(pause)
 	}
-	now, err := s.Cluster.Objects(s.T.Context())
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	for object := range now {
-		if !s.before[object] {
-			s.T.Errorf("the cluster has %s, which it did not have before the story", object)
-		}
+	for _, object := range left {
+		s.T.Errorf("the cluster has %s, which it did not have before the story", object)
 	}
 	for _, release := range Releases() {
 		if s.HasImage(s.ID, s.Vendor.Pull(s.T, "vendor/web:"+release)) {
@@ -90,12 +90,18 @@ func (s *Story) checkGone() {
 	}
 }
 
-// left reports whether the cluster has an object.
-func (s *Story) left(object string) bool {
+// added returns the objects of the cluster that did not exist before the story, sorted.
+func (s *Story) added() (objects []string) {
 	s.T.Helper()
 	now, err := s.Cluster.Objects(s.T.Context())
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	return now[object]
+	for object := range now {
+		if !s.before[object] {
+			objects = append(objects, object)
+		}
+	}
+	slices.Sort(objects)
+	return objects
 }

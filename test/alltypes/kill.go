@@ -127,7 +127,7 @@ func (k *Killer) work() {
 // killer sees its request.
 func (k *Killer) settle(phase string) {
 	k.t.Helper()
-	want := Operations(phase)
+	want := k.story.Operations(phase)
 	for deadline := time.Now().Add(patience); ; {
 		k.work()
 		missing := ""
@@ -155,9 +155,9 @@ func (k *Killer) settle(phase string) {
 }
 
 // Operations returns the operations of a phase of the story, as COMPONENT OPERATION.
-func Operations(phase string) (names []string) {
+func (s *Story) Operations(phase string) (names []string) {
 	of := map[string][]string{"create": {"plan", "apply"}, "change": {"plan", "apply"}, "teardown": {"plan-destroy", "destroy"}}
-	for _, c := range Components() {
+	for _, c := range s.components() {
 		for _, op := range of[phase] {
 			names = append(names, c+" "+op)
 		}

@@ -299,7 +299,7 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		}
 		st.p.check(name)
 		st.code = step.Run(st.p.ctx, dir, in, token, step.Env{
-			Version: "sim", Plugins: plugin.Registry{check.Name: recorded{check.Plugin{}, w}, "terraform": &tofu{st, in}}, Log: w.logger(name), Now: h.now, Random: st.p.random,
+			Version: "sim", Plugins: plugin.Registry{check.Name: recorded{check.Plugin{}, w}, "terraform": &tofu{st, in}, "script": recorded{&script{st}, w}}, Log: w.logger(name), Now: h.now, Random: st.p.random,
 			NewID: func() string { return "step-" + s.ID }, Signals: st.signals,
 			Transport: &link{p: st.p, host: h, role: "step", step: st, fast: 200 * time.Microsecond, slow: 20 * time.Millisecond},
 			Signal:    func() { st.p.check(name); st.killTools() },

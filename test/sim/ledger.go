@@ -34,7 +34,8 @@ type ledger struct {
 	applies map[string][]*applied        // by install/component
 	tools   map[*run]bool                // the running tools
 	logs    map[string]*bytes.Buffer
-	agreed  map[string]bool // approvals of persons, as "deployment component digest"
+	runs    map[string]string // attempt of the last run of an action, by "deployment component"
+	agreed  map[string]bool   // approvals of persons, as "deployment component digest"
 
 	jobs        map[fairlead.JobID]store.Job
 	deployments map[fairlead.DeploymentID]store.Deployment
@@ -72,7 +73,7 @@ type applied struct {
 
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, taken: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
-		applies: map[string][]*applied{}, tools: map[*run]bool{},
+		applies: map[string][]*applied{}, runs: map[string]string{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
@@ -128,7 +129,8 @@ func (l *ledger) toolEnds(r *run) {
 	}
 }
 
-func (l *ledger) planStarts(*run) int {
+func (l *ledger) planStarts(r *run) int {
+	l.w.inOrder(r)
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	return l.next()
@@ -193,6 +195,7 @@ func (l *ledger) applyStarts(r *run) {
 	if alive != nil {
 		w.violate("one-apply-at-a-time", "%s starts while %v changes %s", r.p.name, alive, r.key)
 	}
+	w.inOrder(r)
 	if notDone != nil {
 		w.violate("graph-order", "%s starts to change %s, but %v", r.p.name, r.key, notDone)
 	}

@@ -80,6 +80,8 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		// answer 404 as a missing state. The runner cannot prevent this, and the model
 		// of the tool does not do it.
 		possible = append(possible, "request-refused-by-others")
+	} else if req.Method == http.MethodDelete {
+		possible = append(possible, "release-repeated")
 	}
 	fault := w.fault(place, possible...)
 	res, err := l.exchange(ctx, req, body, place, fault)
@@ -127,11 +129,16 @@ func (l *link) exchange(ctx context.Context, req *http.Request, body []byte, pla
 	case "request-cut":
 		in.cut = w.intn("cut "+place, len(body)+1)
 		in.isCut = true
-	case "request-repeated":
+	case "request-repeated", "release-repeated":
 		// A proxy sends the same request a second time, because the first answer took too
-		// long. The caller gets the first answer.
+		// long. The caller gets the first answer. The second release of a state lock comes so
+		// late that the next job of the component may hold the lock.
+		low, high := time.Millisecond, 20*time.Second
+		if fault == "release-repeated" {
+			low, high = time.Second, 90*time.Second
+		}
 		go func() {
-			t := time.NewTimer(w.between("again "+place, time.Millisecond, 20*time.Second))
+			t := time.NewTimer(w.between("again "+place, low, high))
 			defer t.Stop()
 			select {
 			case <-t.C:

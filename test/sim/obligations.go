@@ -11,11 +11,14 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
+	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 // This file has additional invariants. Each was added because the other invariants did not
@@ -255,6 +258,15 @@ func (w *world) succeeded(d store.Deployment) {
 	if d.PlanOnly {
 		return
 	}
+	if d.Kind == deployment.Action {
+		w.mu.Lock()
+		ran := w.runs[string(d.ID)+" "+appspec.ActionPrefix+d.Action]
+		w.mu.Unlock()
+		if ran == "" {
+			w.violate("success-means-done", "deployment %s succeeded, but its action %s of %s did not run", d.ID, d.Action, d.InstallName)
+		}
+		return
+	}
 	i := slices.IndexFunc(w.plan.installs, func(in installPlan) bool { return in.name == d.InstallName })
 	var wrong []string
 	for _, c := range w.plan.app {
@@ -325,5 +337,61 @@ func (w *world) claimedInTime(j store.Job) {
 	w.mu.Unlock()
 	if age := j.Claimed.Sub(plan.Finished); limit > 0 && age >= limit {
 		w.violate("expired-plans-are-not-applied", "job %s (%s %s/%s) was claimed %s after its plan, and plans expire after %s", j.ID, j.Operation, j.InstallName, j.Component, age, limit)
+	}
+}
+
+// inOrder checks a tool, when it begins to plan or to change a component, against what exists in the cloud. The components that it
+// stands on, among them the sandbox, exist before its plan and its apply, and no other tool changes them. Its destroy begins when
+// nothing is left that stands on it. It does not use the order that the control plane has computed.
+func (w *world) inOrder(r *run) {
+	w.mu.Lock()
+	d := w.deployments[r.spec.Deployment]
+	checked := w.leased(holder{r.spec.Job, r.spec.Epoch}) && w.stats.Unleased == 0 // tools without a lease can change anything
+	var missing, standing []string
+	switch r.spec.Operation {
+	case "plan", "apply":
+		if d.PlanOnly {
+			break // its plans are made before anything exists
+		}
+		for _, need := range w.plan.standsOn(r.spec.Component) {
+			key, changed := r.spec.InstallName+"/"+need, false
+			for other := range w.tools {
+				changed = changed || other.key == key && other.began && other.p.alive()
+			}
+			if len(w.cloud[key]) == 0 || changed {
+				missing = append(missing, need)
+			}
+		}
+	case "destroy":
+		for _, c := range w.plan.app {
+			if !slices.Contains(w.plan.standsOn(c.name), r.spec.Component) {
+				continue
+			}
+			for _, t := range w.cloud[r.spec.InstallName+"/"+c.name] {
+				if t.known && t.orphan == "" {
+					standing = append(standing, c.name+" of "+t.maker)
+				}
+			}
+		}
+	}
+	w.mu.Unlock()
+	if checked && missing != nil {
+		w.violate("what-is-needed-comes-first", "%s starts the %s of %s, but %v does not exist, or a tool changes it", r.p.name, r.spec.Operation, r.key, missing)
+	}
+	if slices.Sort(standing); checked && standing != nil {
+		w.violate("what-is-needed-goes-last", "%s starts to destroy %s, but resources of %s stand on it", r.p.name, r.key, standing[0])
+	}
+}
+
+// actionRuns records that an action begins to run, and checks that one request runs it at most once.
+func (w *world) actionRuns(spec plugin.Spec) {
+	key, by := string(spec.Deployment)+" "+spec.Component, attempt.ID(spec.Job, spec.Epoch)
+	w.mu.Lock()
+	before := w.runs[key]
+	w.runs[key] = by
+	w.mu.Unlock()
+	w.note("%s of %s runs as %s", spec.Component, spec.InstallName, by)
+	if before != "" {
+		w.violate("actions-run-once", "%s runs %s of %s for deployment %s, which %s ran before", by, spec.Component, spec.InstallName, spec.Deployment, before)
 	}
 }

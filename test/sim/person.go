@@ -117,6 +117,14 @@ func (h *person) act(do string) {
 		h.version++
 		h.until("publish", func(ctx context.Context) error { return h.w.publish(ctx, h.c, h.version) })
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
+	case "run-action":
+		h.accept("run an action", 0, func(ctx context.Context) (wire.Deployment, error) {
+			ask := "never"
+			if h.w.unit("ask "+place) < 0.3 {
+				ask = "always"
+			}
+			return h.c.RunAction(ctx, h.plan.name, actionName, wire.RunActionRequest{Ask: ask})
+		})
 	case "check-runner":
 		h.until("check", func(ctx context.Context) error { _, err := h.c.CheckRunner(ctx, h.plan.runner); return err })
 	}
@@ -136,14 +144,20 @@ func (h *person) update(size int) {
 }
 
 func (h *person) deploy(in wire.CreateDeploymentRequest) string {
+	return h.accept("deploy", in.PlansExpire, func(ctx context.Context) (wire.Deployment, error) { return h.c.CreateDeployment(ctx, h.plan.name, in) })
+}
+
+// accept makes a deployment whose plans expire after so many seconds; 0: the default. It returns its ID, or "" if the control plane
+// refuses it.
+func (h *person) accept(what string, expires int64, request func(context.Context) (wire.Deployment, error)) string {
 	var d wire.Deployment
-	err := h.until("deploy", func(ctx context.Context) (err error) { d, err = h.c.CreateDeployment(ctx, h.plan.name, in); return err })
+	err := h.until(what, func(ctx context.Context) (err error) { d, err = request(ctx); return err })
 	if err != nil {
 		return ""
 	}
 	h.w.mu.Lock()
 	h.w.stats.Deployments++
-	h.w.expires[fairlead.DeploymentID(d.ID)] = time.Duration(in.PlansExpire) * time.Second
+	h.w.expires[fairlead.DeploymentID(d.ID)] = time.Duration(expires) * time.Second
 	h.w.mu.Unlock()
 	h.w.note("%s has deployment %s", h.p.name, d.ID)
 	h.w.accepted(d.ID)

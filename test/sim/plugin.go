@@ -3,9 +3,12 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -121,6 +124,40 @@ func (t *tofu) await(ctx context.Context, r *run, done <-chan ending) ending {
 	t.step.p.check(r.p.name)
 	r.p.kill()
 	return <-done
+}
+
+// script is a model of the plugin of the app's action. A run has an effect that cannot be repeated, and nothing shows whether it
+// has happened.
+type script struct{ step *stepProcess }
+
+// Operations implements plugin.Plugin.
+func (*script) Operations() []string {
+	return []string{"plan", "apply", "plan-destroy", "destroy", "plan-run", "run"}
+}
+
+// Run implements plugin.Plugin.
+func (s *script) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
+	p, w := s.step.p, s.step.h.w
+	place := w.place("script", spec.Operation, spec.InstallName, spec.Component)
+	p.cross(place, 5*time.Millisecond, 3*time.Second)
+	plan := digest([]byte(string(spec.Deployment) + attribute(spec.Vars)))
+	switch {
+	case ctx.Err() != nil:
+		return plugin.Result{}, context.Cause(ctx)
+	case spec.Plan == nil:
+		return plugin.Result{Plan: &wire.Plan{Digest: plan, Changes: wire.Changes{Add: 1}, ChangeSet: &changeset.Set{V: changeset.Version, Changes: []changeset.Change{}}}}, nil
+	case spec.Plan.Digest != plan:
+		return plugin.Result{}, plugin.Errorf("plan-stale", "a value has changed since the plan; plan again")
+	}
+	w.actionRuns(spec)
+	fmt.Fprintf(env.Log, "%s %s runs\n", spec.InstallName, spec.Component)
+	switch p.cross(place+" works", 5*time.Millisecond, 3*time.Second); w.fault(place, "tool-fails", "tool-slow") {
+	case "tool-fails":
+		return plugin.Result{Mutated: true}, plugin.Errorf(fairlead.ReasonToolFailed, "the script did not work")
+	case "tool-slow":
+		p.cross(place+" slow", 10*time.Second, 2*time.Minute)
+	}
+	return plugin.Result{Mutated: true}, nil
 }
 
 // recorded is a plugin of the real runner. The ledger records its output.

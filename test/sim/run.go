@@ -57,7 +57,7 @@ func (w *world) publish(ctx context.Context, c *client.Client, version int) erro
 		return err
 	}
 	artifacts := map[string]string{}
-	for i, c := range app.Components {
+	for i, c := range app.Parts() {
 		artifacts[c.Name] = fmt.Sprintf("sha256:%064x", i+1)
 	}
 	_, err = c.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: artifacts})

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -27,7 +28,7 @@ var kinds = []kind{
 	{"log-failed", 0.01}, {"log-stored", 0.01},
 	{"blob-failed", 0.02}, {"blob-stored", 0.02},
 	{"request-lost", 0.01}, {"request-cut", 0.01}, {"request-repeated", 0.01}, {"request-delayed", 0.01},
-	{"answer-lost", 0.01}, {"answer-cut", 0.005}, {"answer-delayed", 0.01}, {"request-refused-by-others", 0.01},
+	{"answer-lost", 0.01}, {"answer-cut", 0.005}, {"answer-delayed", 0.01}, {"request-refused-by-others", 0.01}, {"release-repeated", 0.2},
 	{"agent-dies-before-request", 0.005}, {"agent-dies-after-request", 0.005},
 	{"step-dies-before-request", 0.01}, {"step-dies-after-request", 0.01},
 	{"launch-fails", 0.02}, {"step-dies-at-launch", 0.02},
@@ -61,6 +62,8 @@ type scenario struct {
 	rates    map[string]float64
 	until    time.Duration // end of the faults
 	app      []component
+	ground   string // the component that creates the sandbox, on which all others stand; "": the app has none
+	action   bool   // the app has an action, which persons run by hand
 	runners  []runnerPlan
 	installs []installPlan
 	moments  []moment
@@ -102,6 +105,9 @@ type moment struct {
 	at   time.Duration
 }
 
+// actionName is the name of the app's action.
+const actionName = "report"
+
 // personActions are the actions of persons. A repeated entry makes an action more frequent.
 var personActions = []string{"deploy", "deploy", "deploy-auto", "deploy-auto", "deploy-auto", "deploy-and-cancel", "plan-only", "update-and-deploy",
 	"update-and-deploy", "update-and-deploy", "teardown", "deploy-twice", "new-version", "check-runner", "deploy-and-retry",
@@ -133,6 +139,10 @@ func draw(w *world) scenario {
 		}
 		s.app = append(s.app, c)
 	}
+	s.action = w.unit("action") < 0.5
+	if len(s.app) > 1 && w.unit("sandbox") < 0.5 {
+		s.ground = s.app[0].name // the only one that certainly needs no other
+	}
 	for i := range 1 + w.intn("runners", 2) {
 		r := runnerPlan{name: fmt.Sprint("runner", i+1), storage: "http", hosts: 1 + w.intn(fmt.Sprint("hosts ", i), 2),
 			capacity: 1 + w.intn(fmt.Sprint("capacity ", i), 3)}
@@ -152,20 +162,43 @@ func draw(w *world) scenario {
 			}
 			inst.actions = append(inst.actions, action{name: do + " @ " + name, do: do, wait: w.between("wait "+name, 100*time.Millisecond, s.until/4)})
 		}
+		if name := "run-action @ " + inst.name; s.action {
+			inst.actions = append(inst.actions, action{name: name, do: "run-action", wait: w.between("wait "+name, 100*time.Millisecond, s.until/4)})
+		}
 		s.installs = append(s.installs, inst)
 	}
 	return s
 }
 
+// standsOn returns the components that must exist as long as the component does: those that it needs, and the sandbox.
+func (s scenario) standsOn(name string) (needs []string) {
+	for _, c := range s.app {
+		if c.name == name {
+			needs = slices.Clone(c.needs)
+		}
+	}
+	if s.ground != "" && s.ground != name && !slices.Contains(needs, s.ground) {
+		needs = append(needs, s.ground)
+	}
+	return needs
+}
+
 // config returns the app.yaml of a version. Versions differ in a variable of each component.
 func (s scenario) config(version int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "fairlead: v1\nname: app\ninputs:\n  size: {type: number, default: 1}\n  secret: {type: string, sensitive: true, default: hush}\ncomponents:\n")
+	fmt.Fprintf(&b, "fairlead: v1\nname: app\ninputs:\n  size: {type: number, default: 1}\n  secret: {type: string, sensitive: true, default: hush}\n")
+	if s.ground != "" {
+		fmt.Fprintf(&b, "sandbox: {kind: aws-ecs, created_by: %s}\n", s.ground) // of a kind that fits each runner
+	}
+	fmt.Fprintf(&b, "components:\n")
 	for _, c := range s.app {
 		fmt.Fprintf(&b, "  %s:\n    type: terraform\n    source: ./%s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, c.name, version)
 		for _, n := range c.needs {
 			fmt.Fprintf(&b, "      from_%s: ${components.%s.outputs.id}\n", n, n)
 		}
+	}
+	if s.action {
+		fmt.Fprintf(&b, "actions:\n  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}}\n", actionName, actionName)
 	}
 	return b.String()
 }

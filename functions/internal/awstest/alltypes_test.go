@@ -3,6 +3,7 @@ package awstest
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,9 +12,15 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/runner/executor/kubelettest"
+	kubernetesexecutor "github.com/fairlead/fairlead/runner/executor/kubernetes"
 	"github.com/fairlead/fairlead/runner/images/imagetest"
 	"github.com/fairlead/fairlead/test/alltypes"
 	"github.com/fairlead/fairlead/test/hosts"
@@ -27,12 +34,9 @@ import (
 // approves each plan. At the end nothing is left.
 func TestStoryOfAllTypesOnTheStacks(t *testing.T) {
 	skipIfShort(t)
-	did := storyOnTheStacks(t, nil)
-	for phase, want := range map[string]int{"create": len(alltypes.Approvals()), "change": len(alltypes.Approvals()), "run": 0, "teardown": len(alltypes.Approvals())} {
-		if got := did[phase]; len(got) != want || slices.ContainsFunc(got, func(name string) bool { return name != alltypes.Approve }) {
-			t.Errorf("in the phase %s the person ran %q, want %d approvals", phase, got, want)
-		}
-	}
+	w := newStacksStory(t, false)
+	defer w.end()
+	w.checkApproved(w.Run())
 }
 
 // TestStoryOfAllTypesOnTheStacksSurvivesKills kills the container of each job's task when the job has done its work and has not
@@ -40,13 +44,46 @@ func TestStoryOfAllTypesOnTheStacks(t *testing.T) {
 // story ends as it does without a kill, and nothing is left.
 func TestStoryOfAllTypesOnTheStacksSurvivesKills(t *testing.T) {
 	skipIfShort(t)
-	did := storyOnTheStacks(t, &alltypes.Killer{At: alltypes.AtTheEnd, Drop: true})
-	t.Logf("the person ran %v", did)
+	w := newStacksStory(t, false)
+	defer w.end()
+	w.kill()
+	t.Logf("the person ran %v", w.Run())
 }
 
-// storyOnTheStacks runs the story, and returns the names of the person's commands by phase. The killer kills the containers of tasks;
-// nil: nothing is killed.
-func storyOnTheStacks(t *testing.T, k *alltypes.Killer) map[string][]string {
+// TestStoryWithSandboxOnTheStacks begins with an install that has no cluster. The runner of the customer's stack creates the sandbox
+// and deploys a second runner there with the chart. The pods of that runner run all other jobs. A person approves each plan, five
+// times for a first deployment. The teardown goes the other way, and nothing is left.
+func TestStoryWithSandboxOnTheStacks(t *testing.T) {
+	skipIfShort(t)
+	w := newStacksStory(t, true)
+	defer w.end()
+	w.checkApproved(w.Run())
+}
+
+// TestStoryWithSandboxOnTheStacksSurvivesKills is TestStoryOfAllTypesOnTheStacksSurvivesKills for an install with a sandbox: it kills
+// the tasks of the stack's runner and the pods of the runner in the sandbox.
+func TestStoryWithSandboxOnTheStacksSurvivesKills(t *testing.T) {
+	skipIfShort(t)
+	w := newStacksStory(t, true)
+	defer w.end()
+	w.kill()
+	t.Logf("the person ran %v", w.Run())
+}
+
+// stacksStory is the story of one install of examples/all-types on the resources of the two templates.
+type stacksStory struct {
+	*alltypes.Story
+	w     *world
+	c     *customer
+	stop  func() // ends the runner of the stack
+	front *proxy.Proxy
+	warm  *warmSteps
+	node  *kubelettest.Kubelet // of the sandbox; nil: the install has none
+}
+
+// newStacksStory publishes the app, and creates the install and its stack. With a sandbox, only a second runner, which the install
+// deploys, is in the cluster. Without one, the tasks of the stack reach the cluster by a kubeconfig.
+func newStacksStory(t *testing.T, sandbox bool) *stacksStory {
 	needTofu(t)
 	server := kube.Server{Private: true} // the story compares all objects of the cluster
 	t.Cleanup(server.Stop)
@@ -56,51 +93,108 @@ func storyOnTheStacks(t *testing.T, k *alltypes.Killer) map[string][]string {
 		t.Fatal(err)
 	}
 	a := deploy(t, releasedTemplate(t, released()))
-	var warm warmSteps
-	front := proxy.New(warm.front(a.front()))
-	w := connect(t, a, map[string]http.Handler{planeHost: front, "api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler}).operated()
-	defer w.close()
-	// What the image of a task has, and what a kubeconfig in its network would be.
-	pass := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t), "KUBECONFIG=" + kubeconfig, "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY,KUBECONFIG"}
-	w.tasks.Environ = append(w.tasks.Environ, pass...)
+	st := &stacksStory{warm: &warmSteps{}}
+	st.front = proxy.New(st.warm.front(a.front()))
+	w := connect(t, a, map[string]http.Handler{planeHost: st.front, "api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler}).operated()
+	st.w = w
 
 	api, err := client.New("https://"+planeHost, w.token, client.Options{HTTP: &http.Client{Transport: hosts.Transport(t, w.authority, w.proxy)}})
 	w.ok("make a client", err)
 	s := &alltypes.Story{T: t, Name: "acme", CLI: func(args ...string) string { return string(w.cli(args...)) }, API: api, Cluster: cluster,
 		Vendor: imagetest.Start(t), Folder: filepath.Join(t.TempDir(), "files"),
 		HasImage: func(in, digest string) bool { return w.registry.hasImage("fairlead/"+in+"/web", digest) }}
-	s.Publish("../../../examples")
-	s.Create("--account", accountID, "--region", region)
-	c, stop := w.installStack(s.Name, pass...)
-	defer stop()
-	w.eventually("the stack is online", func() bool { return ask[wire.Stack](w, "install", "stack", s.Name).State == "online" })
-	if k != nil {
-		k.Kill = func(j wire.Job) {
-			task := fmt.Sprintf("%s-%d", j.ID, j.Epoch)
-			if id, ahead := warm.of(task); ahead {
-				task = id
-			}
-			w.tasks.Kill(task)
-		}
-		k.Join(s, front)
+	st.Story = s
+	// What the image of a step has.
+	image := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t)}
+	if sandbox {
+		image = append(image, "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY")
+		st.makeSandbox(kubeconfig, append(image, "FAIRLEAD_TOFU="+os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY,KUBECONFIG"))
+	} else {
+		image = append(image, "KUBECONFIG="+kubeconfig, "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY,KUBECONFIG")
 	}
+	w.tasks.Environ = append(w.tasks.Environ, image...)
+	s.Publish("../../..")
+	s.Create("--account", accountID, "--region", region)
+	st.c, st.stop = w.installStack(s.Name, image...)
+	w.eventually("the stack is online", func() bool { return ask[wire.Stack](w, "install", "stack", s.Name).State == "online" })
+	return st
+}
 
-	did := s.Run()
+// makeSandbox starts a node for the runner in the sandbox, whose containers have the variables environ, and a registry in its network.
+func (st *stacksStory) makeSandbox(kubeconfig string, environ []string) {
+	w := st.w
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	w.ok("read the kubeconfig", err)
+	cfg.QPS, cfg.Burst = 200, 400
+	admin, err := kubernetes.NewForConfig(cfg)
+	w.ok("make a client of the cluster", err)
+	const namespace = "fairlead"
+	_, err = admin.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	w.ok("make a namespace", err)
+	st.node = kubelettest.Start(w.t, admin, namespace, kubelettest.Options{Image: runnerOf, Program: program.Build(w.t, "runner", "-tags=clusters"), Cluster: cfg,
+		Environ: slices.Concat([]string{"AWS_EC2_METADATA_DISABLED=true"}, w.environ, environ)})
+	registry := imagetest.Start(w.t)
+	st.HasImage = func(in, digest string) bool { return registry.Pull(w.t, in+"/web@"+digest) == digest }
+	st.Sandbox = &alltypes.Sandbox{Kind: "aws-eks", Namespace: namespace, Image: runnerOf, Port: freePort(w.t), Registry: registry.URL()}
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// kill kills the container of each job when the job has done its work and has not reported it.
+func (st *stacksStory) kill() {
+	k := &alltypes.Killer{At: alltypes.AtTheEnd, Drop: true}
+	k.Kill = func(j wire.Job) {
+		step := fmt.Sprintf("%s-%d", j.ID, j.Epoch)
+		if id, ahead := st.warm.of(step); ahead {
+			step = id
+		}
+		if st.node == nil || !st.node.Kill(kubernetesexecutor.LabelAttempt, step) {
+			st.w.tasks.Kill(step)
+		}
+	}
+	k.Join(st.Story, st.front)
+}
+
+// checkApproved fails the test if the person ran other commands than the approvals of each phase.
+func (st *stacksStory) checkApproved(did map[string][]string) {
+	for phase, want := range map[string]int{"create": len(st.Approvals()), "change": len(st.Approvals()), "run": 0, "teardown": len(st.Approvals())} {
+		if got := did[phase]; len(got) != want || slices.ContainsFunc(got, func(name string) bool { return name != alltypes.Approve }) {
+			st.T.Errorf("in the phase %s the person ran %q, want %d approvals", phase, got, want)
+		}
+	}
+}
+
+// end checks what the story left in the customer's account and at the control plane, and ends the runner and the functions.
+func (st *stacksStory) end() {
+	w, c := st.w, st.c
+	defer w.close()
+	defer st.stop()
+	if w.t.Failed() {
+		return
+	}
 	for _, role := range []string{"ReadOnlyRole", "ProvisionRole", "DeprovisionRole"} {
 		if len(w.sessionsOf(c.attribute(role, "Arn"))) == 0 {
-			t.Errorf("no job took the %s", role)
+			w.t.Errorf("no job took the %s", role)
 		}
 	}
 	objects := s3.NewFromConfig(w.account.config("S3"), func(o *s3.Options) { o.UsePathStyle = true })
 	for _, bucket := range []string{c.ref("StateBucket"), w.ref("Blobs")} {
-		out, err := objects.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
+		out, err := objects.ListObjectsV2(w.t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
 		w.ok("list the bucket", err)
 		for _, o := range out.Contents {
-			if !strings.Contains(*o.Key, s.ID) || strings.HasPrefix(*o.Key, "plans/") { // the bucket removes saved plans after 30 days
+			if !strings.Contains(*o.Key, st.ID) || strings.HasPrefix(*o.Key, "plans/") { // the bucket removes saved plans after 30 days
 				continue
 			}
 			// A tool that destroyed everything leaves a state without resources in a bucket.
-			got, err := objects.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: o.Key})
+			got, err := objects.GetObject(w.t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: o.Key})
 			w.ok("get "+*o.Key, err)
 			var state struct {
 				Resources []any
@@ -108,11 +202,10 @@ func storyOnTheStacks(t *testing.T, k *alltypes.Killer) map[string][]string {
 			}
 			w.ok("read "+*o.Key, json.NewDecoder(got.Body).Decode(&state))
 			if bucket != c.ref("StateBucket") || len(state.Resources)+len(state.Outputs) > 0 {
-				t.Errorf("the bucket %s still has %s with %d resources and %d outputs", bucket, *o.Key, len(state.Resources), len(state.Outputs))
+				w.t.Errorf("the bucket %s still has %s with %d resources and %d outputs", bucket, *o.Key, len(state.Resources), len(state.Outputs))
 			}
 		}
 	}
-	return did
 }
 
 // pluginsOf returns a folder with the programs of the plugins, as the runner's image has them.

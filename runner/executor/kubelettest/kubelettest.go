@@ -266,6 +266,9 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 		}
 		r.cmd.Env = append(r.cmd.Env, v.Name+"="+moved.Replace(value))
 	}
+	if file := k.kubeconfigOf(p); exists(file) { // also if the agent gave its own to the pod
+		r.cmd.Env = append(r.cmd.Env, "KUBECONFIG="+file)
+	}
 	out, err := os.Create(r.log)
 	if err != nil {
 		return err
@@ -336,6 +339,28 @@ func (k *Kubelet) watch(p *corev1.Pod, r *container, limit int64) {
 		}
 	}
 	close(r.ended)
+}
+
+// Kill kills the containers of the pods with a label, as the loss of their node does.
+// It reports whether there was one.
+func (k *Kubelet) Kill(label, value string) (killed bool) {
+	pods, err := k.c.CoreV1().Pods(k.namespace).List(k.ctx, metav1.ListOptions{LabelSelector: label + "=" + value})
+	if err != nil {
+		k.t.Errorf("kubelet: list the pods with %s=%s: %v", label, value, err)
+		return false
+	}
+	for i := range pods.Items {
+		if r := k.run(&pods.Items[i]); r != nil && r.cmd.Process.Kill() == nil {
+			killed = true
+			<-r.ended
+		}
+	}
+	return killed
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // resident returns the resident memory of a process in bytes, or 0 if unknown.

@@ -27,19 +27,20 @@ const serviceAccountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
 // folder of this machine. So the returned Replacer replaces the paths of mounts in
 // the pod's arguments and variables. /tmp is not replaced: all processes share it.
 // A real pod finds a token at a fixed path. That token does not exist here, so the
-// agent's configuration file gets the path of a kubeconfig.
+// agent's configuration file gets the path of a kubeconfig, and the container the
+// variable KUBECONFIG.
 func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, err error) {
 	var pairs []string
 	if k.o.Cluster == nil {
 		return strings.NewReplacer(), nil
 	}
-	root := filepath.Join(k.logs, "pods", string(p.UID))
+	root := k.root(p)
 	for _, m := range p.Spec.Containers[0].VolumeMounts {
 		if m.MountPath == "/tmp" {
 			continue
 		}
 		if m.MountPath == serviceAccountMount {
-			if err := k.kubeconfig(p, filepath.Join(root, "kubeconfig")); err != nil {
+			if err := k.kubeconfig(p, k.kubeconfigOf(p)); err != nil {
 				return nil, err
 			}
 			continue
@@ -55,6 +56,16 @@ func (k *Kubelet) volumes(p *corev1.Pod) (moved *strings.Replacer, err error) {
 		pairs = append(pairs, m.MountPath, folder)
 	}
 	return strings.NewReplacer(pairs...), nil
+}
+
+// root returns the folder of the pod's volumes.
+func (k *Kubelet) root(p *corev1.Pod) string {
+	return filepath.Join(k.logs, "pods", string(p.UID))
+}
+
+// kubeconfigOf returns the path of the kubeconfig of the pod's service account.
+func (k *Kubelet) kubeconfigOf(p *corev1.Pod) string {
+	return filepath.Join(k.root(p), "kubeconfig")
 }
 
 func (k *Kubelet) volume(p *corev1.Pod, root string, v corev1.Volume) (string, error) {

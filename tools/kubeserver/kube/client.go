@@ -48,6 +48,12 @@ func NewClient(kubeconfig string) (*Client, error) {
 		server: cfg.Clusters[0].Cluster.Server, token: cfg.Users[0].User.Token}, nil
 }
 
+// URL returns the URL of the API server.
+func (c *Client) URL() string { return c.server }
+
+// Token returns the token of the kubeconfig's user.
+func (c *Client) Token() string { return c.token }
+
 // Do sends a request and returns the status and the body of the answer. The body of the request is JSON; "": none.
 func (c *Client) Do(ctx context.Context, method, path, body string) (status int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.server+path, strings.NewReader(body))

@@ -1,0 +1,14 @@
+variable "issuer" { type = string }
+variable "keys" { type = any }
+variable "endpoint" { type = string }
+variable "ca" { type = string }
+
+resource "terraform_data" "cluster" {
+  input = "1.0.0"
+}
+
+output "issuer" { value = var.issuer }
+output "keys" { value = var.keys }
+output "endpoint" { value = var.endpoint }
+output "ca" { value = var.ca }
+output "release" { value = terraform_data.cluster.output }

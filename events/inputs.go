@@ -8,32 +8,29 @@ import (
 	"strings"
 )
 
-// Inputs holds digests of a component's source and variables. A later comparison shows which of them changed. The
-// digests contain no value. Each digest of a variable is keyed with Salt, so that the digest of a short secret cannot be
-// looked up in a table.
+// Inputs states what a component's last apply used, and which of it is the same now. It holds no value, and nothing from which
+// a value could be guessed: the control plane compares fingerprints, whose key is not in the spec.
 type Inputs struct {
-	Salt   []byte            `json:"salt"`
-	Source string            `json:"source"` // digest of the artifact: sha256:…
-	Vars   map[string][]byte `json:"vars,omitempty"`
+	Source string          `json:"source"`         // digest of the artifact: sha256:…
+	Same   map[string]bool `json:"same,omitempty"` // for each variable of the last apply: whether this job gets the same value
+
+	// Salt and Vars are sent by earlier control planes in place of Same: a digest of each variable, with Salt as its key.
+	Salt []byte            `json:"salt,omitempty"`
+	Vars map[string][]byte `json:"vars,omitempty"`
 }
 
-// InputsOf returns the Inputs of a component with this artifact and these variables.
-func InputsOf(salt []byte, source string, vars map[string]SpecVar) Inputs {
-	in := Inputs{Salt: salt, Source: source, Vars: make(map[string][]byte, len(vars))}
-	for name, v := range vars {
-		in.Vars[name] = in.digest(name, v)
+// same reports whether the variable had this value in the last apply.
+func (in Inputs) same(name string, v SpecVar) bool {
+	if in.Vars == nil {
+		return in.Same[name]
 	}
-	return in
-}
-
-func (in Inputs) digest(name string, v SpecVar) []byte {
 	h := hmac.New(sha256.New, in.Salt)
 	h.Write([]byte(name + "\n"))
 	h.Write(v.Value)
-	return h.Sum(nil)
+	return hmac.Equal(in.Vars[name], h.Sum(nil))
 }
 
-// Changed compares the artifact and the variables with in, and lists the differences: "source" if the artifact differs,
+// Changed compares the artifact and the variables of the job with in, and lists the differences: "source" if the artifact differs,
 // then each variable as "vars.NAME", each option as "options.NAME", each environment variable as "env.NAME" and the image as "image" that
 // has another value, is new or was removed, sorted by name.
 func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
@@ -41,16 +38,10 @@ func (in Inputs) Changed(source string, vars map[string]SpecVar) []string {
 	if in.Source != source {
 		changed = append(changed, "source")
 	}
-	names := maps.Clone(in.Vars)
-	if names == nil {
-		names = map[string][]byte{}
-	}
-	for name := range vars {
-		names[name] = nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		v, ok := vars[name]
-		if !ok || !hmac.Equal(in.Vars[name], in.digest(name, v)) {
+	names := slices.Concat(slices.Collect(maps.Keys(in.Same)), slices.Collect(maps.Keys(in.Vars)), slices.Collect(maps.Keys(vars)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if v, ok := vars[name]; !ok || !in.same(name, v) {
 			if name == imageInput {
 				name = strings.TrimPrefix(name, "job.")
 			} else if !strings.HasPrefix(name, optionPrefix) && !strings.HasPrefix(name, envPrefix) {

@@ -53,5 +53,7 @@ func EnvText(value any) (string, error) {
 	case json.Number:
 		return v.String(), nil
 	}
-	return "", errors.New("must be a text, a number or a bool")
+	return "", errNoEnvText
 }
+
+var errNoEnvText = errors.New("must be a text, a number or a bool")

@@ -31,7 +31,8 @@ func (ps InputProblems) Error() string {
 }
 
 // CheckInputs returns the value of every declared input: the given JSON value, else the default, else null. A given
-// null counts as not given. A value is sensitive if its input is sensitive.
+// null counts as not given. A value is sensitive if its input is sensitive. A given Withheld is checked by its type and
+// stays withheld.
 //
 // The error is a *fairlead.Error of KindInvalid with the code "invalid-inputs" that wraps InputProblems. It reports
 // unknown names, required inputs without a value and values of the wrong type, all at once, and never a value.
@@ -52,6 +53,14 @@ func checkValues(noun string, code fairlead.Code, declared []Input, given map[st
 	names := make([]string, len(declared))
 	for i, in := range declared {
 		names[i] = in.Name
+		if w, ok := given[in.Name].(Withheld); ok {
+			if in.Type.accepts(w.Type) {
+				values[in.Name] = Resolved{Value: w, Sensitive: in.Sensitive}
+			} else {
+				problems = append(problems, InputProblem{Input: in.Name, Code: "wrong-type", Message: fmt.Sprintf("%s %q wants a %s, got a %s", noun, in.Name, in.Type, w.Type)})
+			}
+			continue
+		}
 		value, err := yamlnode.Normalize(given[in.Name])
 		if err == nil && value != nil {
 			err = in.Type.Check(value)

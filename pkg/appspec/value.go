@@ -67,7 +67,7 @@ type Scope struct {
 
 // Resolved is a JSON value and whether it must be kept secret.
 type Resolved struct {
-	Value     any
+	Value     any // or a Withheld
 	Sensitive bool
 }
 
@@ -85,7 +85,18 @@ func (e *UnresolvedError) Error() string {
 // Resolve returns the JSON value of v in scope: a copy that the caller owns, with numbers as json.Number. The result is
 // sensitive if any value in it is. The error is an *UnresolvedError if scope lacks a value, or a *fairlead.Error of
 // KindInvalid with the code "not-a-scalar" if a list, map or null would become text. Errors hold names, never values.
+// The scope must not withhold what v refers to.
 func (v Value) Resolve(s Scope) (value any, sensitive bool, err error) {
+	value, sensitive, err = v.resolve(s)
+	if err == nil && isWithheld(value) {
+		return nil, false, errWithheld
+	}
+	return value, sensitive, err
+}
+
+// resolve is Resolve for any scope. In place of what the scope withholds, the tree has leaves of the types withheld and
+// withheldText.
+func (v Value) resolve(s Scope) (value any, sensitive bool, err error) {
 	value, err = yamlnode.Transform(v.tree, func(leaf any) (any, error) {
 		t, ok := leaf.(template)
 		if !ok {
@@ -133,6 +144,9 @@ func (v Value) Show(s Scope) (Shown, error) {
 			return leaf, nil
 		}
 		value, secret, err := t.resolve(s)
+		if err == nil && !secret && isWithheld(value) {
+			return nil, errWithheld
+		}
 		if missing, ok := errors.AsType[*UnresolvedError](err); ok && missing.Reference.Namespace == Components {
 			out.After = append(out.After, missing.Reference.Name)
 			return KnownAfter(missing.Reference.Name), nil
@@ -167,11 +181,11 @@ func SensitiveOption(component, option string) error {
 }
 
 func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
-	var text strings.Builder
+	var text withheldText
 	for _, part := range t {
 		ref, ok := part.(Reference)
 		if !ok {
-			text.WriteString(part.(string))
+			text = text.appendText(part.(string))
 			continue
 		}
 		value, secret, err := ref.resolve(s)
@@ -181,20 +195,24 @@ func (t template) resolve(s Scope) (_ any, sensitive bool, err error) {
 		sensitive = sensitive || secret
 		switch value := value.(type) {
 		case string:
-			text.WriteString(value)
+			text = text.appendText(value)
 		case json.Number:
-			text.WriteString(string(value))
+			text = text.appendText(string(value))
 		case bool:
-			text.WriteString(strconv.FormatBool(value))
-		default:
-			return nil, false, &fairlead.Error{
-				Kind: fairlead.KindInvalid, Code: fairlead.CodeNotAScalar,
-				Message: fmt.Sprintf("%s is %s, which cannot be part of a text", ref.show(), yamlnode.Describe(value)),
-				Hint:    "Write the reference as the whole value, and build the text in the module.",
+			text = text.appendText(strconv.FormatBool(value))
+		case withheld:
+			if !value.Type.scalar() {
+				return nil, false, notAScalar(ref, value.Type.describe())
 			}
+			text = append(text, value)
+		default:
+			return nil, false, notAScalar(ref, yamlnode.Describe(value))
 		}
 	}
-	return text.String(), sensitive, nil
+	if whole, ok := text.whole(); ok {
+		return whole, sensitive, nil
+	}
+	return text, sensitive, nil
 }
 
 func isContainer(value any) bool {
@@ -266,6 +284,9 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 	if !ok {
 		return nil, false, &UnresolvedError{Reference: r, Reason: missing}
 	}
+	if w, ok := found.Value.(Withheld); ok {
+		return r.withhold(w, found.Sensitive)
+	}
 	value, err := yamlnode.Normalize(found.Value)
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", r.show(), err)
@@ -282,13 +303,30 @@ func (r Reference) resolve(s Scope) (any, bool, error) {
 			}
 		}
 		if !ok {
-			until := r
-			until.Path = r.Path[:i]
-			return nil, false, &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), yamlnode.Describe(value), yamlnode.Quote(step))}
+			return nil, false, r.without(i, yamlnode.Describe(value))
 		}
 		value = next
 	}
 	return value, found.Sensitive, nil
+}
+
+// withhold returns a leaf in place of the part of a withheld value to which the path leads.
+func (r Reference) withhold(w Withheld, sensitive bool) (any, bool, error) {
+	for i, step := range r.Path {
+		next, ok := w.below(step)
+		if !ok {
+			return nil, false, r.without(i, w.Type.describe())
+		}
+		w = next
+	}
+	return withheld{ref: r, Withheld: w}, sensitive, nil
+}
+
+// without returns the error of a path whose step i does not exist in a value.
+func (r Reference) without(i int, what string) error {
+	until := r
+	until.Path = r.Path[:i]
+	return &UnresolvedError{Reference: r, Reason: fmt.Sprintf("%s is %s without %s", until.show(), what, yamlnode.Quote(r.Path[i]))}
 }
 
 // String returns the value as compact JSON, as it is written in app.yaml.

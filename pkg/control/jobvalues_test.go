@@ -1,8 +1,10 @@
 package control_test
 
 import (
+	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -119,6 +121,48 @@ func holdsNoSecret(p *plane) {
 			}
 		}
 	}
+}
+
+// The control plane does not open a secret to look for the part to which a reference leads. The spec of the job must be made
+// nevertheless, and the step must name the reference.
+func TestMissingPartOfASecretIsLeftToTheStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		app := "fairlead: v1\nname: shop\ninputs: {password: {sensitive: true}}\ncomponents:\n  database: {type: terraform, source: ./database}\n" +
+			"  web: {type: terraform, source: ./web, vars: {host: \"${components.database.outputs.connection.host}\"}}\n"
+		p.publish(app)
+		p.install("acme")
+		p.outputs = connection("db.internal", 0)
+		p.plannedBy(control.NewDeployment{})
+		p.publish(strings.Replace(app, "connection.host", "connection.user", 1))
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "missing")
+		c, err := p.Claim(p.ctx, p.session, 0)
+		if err != nil || c.Component != "web" {
+			t.Fatalf("the next job is of %q: %v", c.Component, err)
+		}
+		started, err := p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234")
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := events.Verify(p.ctx, started.Envelope, []ed25519.PublicKey{p.pub}, events.Expect{Runner: p.session.Runner,
+			Install: c.InstallName, Job: c.ID, Epoch: c.Lease.Epoch, Operation: string(c.Operation), Operations: []string{string(c.Operation)}}, p.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed, err := p.JobValues(p.ctx, control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}, "components.database")
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := jobvalues.Values{}
+		if err := values.Unpack("components.database", packed); err != nil {
+			t.Fatal(err)
+		}
+		err = values.Resolve(&spec)
+		wrong, ok := errors.AsType[*jobvalues.ReferenceError](err)
+		if !ok || wrong.Variable != "host" || !strings.Contains(err.Error(), `is a map without "user"`) || strings.Contains(err.Error(), "internal") {
+			t.Errorf("the step reports %v", err)
+		}
+	})
 }
 
 func TestNoSpecHoldsASecretOnSQLite(t *testing.T) {

@@ -1,6 +1,9 @@
 package control_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -92,6 +95,53 @@ func TestUnchangedScriptIsNotRunAgain(t *testing.T) {
 			if b, err := json.Marshal(s.Applied); err != nil || strings.Contains(string(b), "secret-of-database") {
 				t.Errorf("the spec contains a value: %s, %v", b, err)
 			}
+		}
+	})
+}
+
+// A spec had digests of secrets under the identifier of its job, so a reader of the spec could try short secrets.
+func TestSecretCannotBeGuessedFromASpec(t *testing.T) {
+	scripted(t, func(p *plane, specs *[]events.JobSpec) {
+		p.deployed()
+		*specs = nil
+		p.plannedBy(control.NewDeployment{Refresh: true})
+		plans := 0
+		for _, s := range *specs {
+			if s.Component != "seed" || s.Operation != "plan" {
+				continue
+			}
+			plans++
+			if s.Applied == nil || s.Applied.Changed(s.Artifact.Digest, s.Vars) != nil {
+				t.Errorf("the plan of the same script gets %+v", s.Applied)
+			}
+			spec, err := json.Marshal(s.Applied)
+			if err != nil {
+				t.Fatal(err)
+			}
+			secrets := 0
+			for name, v := range s.Vars {
+				if !v.Sensitive {
+					continue
+				}
+				secrets++
+				for _, key := range []string{"", string(s.Job), string(s.Install)} {
+					h := hmac.New(sha256.New, []byte(key))
+					h.Write([]byte(name + "\n"))
+					h.Write(v.Value)
+					plain := sha256.Sum256(v.Value)
+					for _, sum := range [][]byte{h.Sum(nil), plain[:]} {
+						if strings.Contains(string(spec), base64.StdEncoding.EncodeToString(sum)) {
+							t.Errorf("the spec has a digest of the secret %s under the key %q: %s", name, key, spec)
+						}
+					}
+				}
+			}
+			if secrets == 0 {
+				t.Error("the script gets no secret")
+			}
+		}
+		if plans != 1 {
+			t.Errorf("%d plans of the script, want 1", plans)
 		}
 	})
 }

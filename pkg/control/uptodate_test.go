@@ -1,7 +1,9 @@
 package control_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -89,6 +92,13 @@ func TestUnchangedComponentsHaveNoJob(t *testing.T) {
 			for _, name := range strings.Fields(all) {
 				p.alter(e, componentKey(p.component("acme", name).V.Install, name), func(b string) string {
 					return strings.Replace(b, `"base":`, `"bass":`, 1)
+				})
+			}
+		}, control.NewDeployment{}, all},
+		"the record is of a release that stored no fingerprints: all": {func(p *plane, e engine.Engine) {
+			for _, name := range strings.Fields(all) {
+				p.alter(e, componentKey(p.component("acme", name).V.Install, name), func(b string) string {
+					return regexp.MustCompile(`"(var_digests|env_digest)":`).ReplaceAllString(b, `"earlier_$1":`)
 				})
 			}
 		}, control.NewDeployment{}, all},
@@ -224,6 +234,251 @@ func TestDriftIsFoundByARefresh(t *testing.T) {
 			id := p.deploy("acme", tt.in, fmt.Sprint(i))
 			p.work()
 			p.expect(id, deployment.Succeeded, tt.want)
+		}
+	})
+}
+
+// closedSealer opens only the places that open permits. It records each other place.
+type closedSealer struct {
+	seal.Sealer
+	open    func(place string) bool
+	refused []string
+}
+
+func (s *closedSealer) Open(ctx context.Context, sealed []byte, place string) ([]byte, error) {
+	if !s.open(place) {
+		s.refused = append(s.refused, place)
+		return nil, errors.New("no value is opened here")
+	}
+	return s.Sealer.Open(ctx, sealed, place)
+}
+
+// closed makes the control plane open no sealed value while fn runs.
+func (p *plane) closed(fn func()) {
+	p.t.Helper()
+	whole := p.Sealer
+	s := &closedSealer{Sealer: whole, open: func(string) bool { return false }}
+	p.Sealer = s
+	fn()
+	p.Sealer = whole
+	if len(s.refused) > 0 {
+		p.t.Errorf("the control plane opens %q", s.refused)
+	}
+}
+
+// closedApp has secrets in each place that a comparison reads.
+const closedApp = `fairlead: v1
+name: shop
+inputs:
+  size: {type: number, default: 2}
+  password: {type: string, sensitive: true, required: true}
+  users: {type: map(list(string)), sensitive: true, default: {admin: [root]}}
+  token: {generate: 32, sensitive: true}
+components:
+  database: {type: terraform, source: ./database, vars: {password: "${inputs.password}", size: "${inputs.size}"}}
+  web:
+    type: terraform
+    source: ./web
+    vars:
+      url: "db://${components.database.outputs.secret}@${install.name}:${inputs.size}"
+      host: "${components.database.outputs.connection.host}"
+      nested: [{token: "${inputs.token}"}, "${components.database.outputs.id}"]
+      admin: "${inputs.users.admin[0]}"
+    env: {TOKEN: "x${inputs.token}"}
+`
+
+// connection returns outputs of database of which each is reported in another spelling each time.
+func connection(host string, n int) map[string]map[string]control.Output {
+	value := fmt.Sprintf(`{%s"host": %q, "port": 5432}`, strings.Repeat(" ", n), host)
+	return map[string]map[string]control.Output{"database": {"connection": {Value: json.RawMessage(value), Sensitive: true}, "secret": {Value: json.RawMessage(`"s3cret"`), Sensitive: true}}}
+}
+
+// comparesWithoutOpening deploys an app with secrets, and changes one after the other.
+func comparesWithoutOpening(p *plane) {
+	t := p.t
+	p.publish(closedApp)
+	p.install("acme")
+	variable := func(value string) {
+		t.Helper()
+		p.must("set a variable", func() error {
+			_, err := p.SetVariables(p.ctx, control.User{Org: org}, control.VariableScope{App: "shop"}, map[string]*control.Variable{"API_KEY": {Value: value, Sensitive: true}})
+			return err
+		})
+	}
+	input := func(name, value string) {
+		t.Helper()
+		p.must("update", func() error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{name: json.RawMessage(value)}})
+			return err
+		})
+	}
+	variable("k3y")
+	input("users", `{"admin":["joe"]}`)
+	p.outputs = connection("db.internal", 0)
+	if got := p.plannedBy(control.NewDeployment{}); got != "database web" {
+		t.Fatalf("the first deployment plans %q", got)
+	}
+	unchanged := func(when string) {
+		t.Helper()
+		p.closed(func() {
+			p.wantUndeployed("acme", when, "")
+			if _, err := p.Render(p.ctx, org, "acme", "", ""); err != nil {
+				t.Errorf("%s: render: %v", when, err)
+			}
+			if got := p.plannedBy(control.NewDeployment{}); got != "" {
+				t.Errorf("%s: planned: %q", when, got)
+			}
+		})
+	}
+	changed := func(when, undeployed, want string) {
+		t.Helper()
+		p.closed(func() { p.wantUndeployed("acme", when, undeployed) })
+		if got := p.plannedBy(control.NewDeployment{}); got != want {
+			t.Errorf("%s: planned: %q, want %q", when, got, want)
+		}
+		unchanged("after " + when)
+	}
+	unchanged("nothing changed")
+	variable("k3y")
+	input("password", `"hunter2-hunter2"`)
+	unchanged("the same values were set again")
+	p.outputs = connection("db.internal", 3)
+	if got := p.plannedBy(control.NewDeployment{Refresh: true}); got != "database web" {
+		t.Fatalf("a refresh plans %q", got)
+	}
+	unchanged("the same outputs were reported again")
+
+	variable("an0ther")
+	changed("another environment variable", "database environment; web environment", "database web")
+	input("password", `"another-secret"`)
+	changed("another secret input", "database variable password", "database")
+	input("users", `{"admin":["eve"]}`)
+	changed("another secret list", "web variable admin", "web")
+	p.outputs = connection("db2.internal", 0)
+	input("size", "3") // database is applied, and reports its outputs
+	if got := p.plannedBy(control.NewDeployment{}); got != "database web" {
+		t.Errorf("another secret output: planned: %q", got)
+	}
+	unchanged("after another secret output")
+}
+
+func TestSecretsAreComparedUnopened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { comparesWithoutOpening(newPlane(t, enginetest.Memory())) })
+}
+
+func TestSecretsAreComparedUnopenedOnSQLite(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	comparesWithoutOpening(newPlaneAt(t, sqliteTable(t), c.now, c.sleep))
+}
+
+func TestSecretsAreComparedUnopenedOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	comparesWithoutOpening(newPlaneAt(t, dynamoTable(t, "unopened"), c.now, c.sleep))
+}
+
+// Records of earlier releases have no fingerprints and no types. Their values must be compared unopened all the same: after one
+// plan of each component, a deployment without a change has no job.
+func TestSecretsWithoutFingerprintsAreCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := enginetest.Memory()
+		p := newPlane(t, e)
+		p.publish(closedApp)
+		p.install("acme")
+		p.must("set a variable", func() error {
+			_, err := p.SetVariables(p.ctx, control.User{Org: org}, control.VariableScope{App: "shop"}, map[string]*control.Variable{"API_KEY": {Value: "k3y", Sensitive: true}})
+			return err
+		})
+		p.outputs = connection("db.internal", 0)
+		p.plannedBy(control.NewDeployment{})
+		id := p.component("acme", "web").V.Install
+		for _, k := range []engine.Key{{Partition: "ORG#default#INSTALL", Sort: "acme"}, {Partition: "ORG#default#VARIABLES", Sort: "APP#shop"}, componentKey(id, "database"), componentKey(id, "web")} {
+			p.alter(e, k, func(b string) string {
+				b = regexp.MustCompile(`,"(fingerprint|fingerprint_key|env_digest)":"[^"]*"`).ReplaceAllString(b, "")
+				b = regexp.MustCompile(`("sealed":"[^"]*"(,"sensitive":true)?),"type":"[^"]*","size":[0-9]*`).ReplaceAllString(b, "$1")
+				return regexp.MustCompile(`,"var_digests":{[^}]*}`).ReplaceAllString(b, "")
+			})
+		}
+		if in, err := e.Get(p.ctx, engine.Key{Partition: "ORG#default#INSTALL", Sort: "acme"}); err != nil || regexp.MustCompile(`fingerprint|"type":"string"`).Match(in.Body) {
+			t.Fatalf("the record is not that of an earlier release: %s, %v", in.Body, err)
+		}
+		p.closed(func() { p.wantUndeployed("acme", "a record without fingerprints", "") })
+		if got := p.plannedBy(control.NewDeployment{}); got != "database web" {
+			t.Errorf("the first deployment after the upgrade plans %q", got)
+		}
+		p.closed(func() {
+			p.wantUndeployed("acme", "after one plan", "")
+			if got := p.plannedBy(control.NewDeployment{}); got != "" {
+				t.Errorf("the second deployment after the upgrade plans %q", got)
+			}
+		})
+		p.must("update", func() error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"password": json.RawMessage(`"another-secret"`)}})
+			return err
+		})
+		if got := p.plannedBy(control.NewDeployment{}); got != "database" {
+			t.Errorf("another secret plans %q", got)
+		}
+	})
+}
+
+// Outputs that are too large for a record are sealed as a whole, with the plain ones.
+func TestLargeOutputsAreComparedUnopened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		outputs := func(c string) {
+			p.outputs = map[string]map[string]control.Output{"network": {"id": {Value: text(c, 100_000)}}, "database": {"secret": {Value: text(c, 100_000), Sensitive: true}}}
+		}
+		outputs("a")
+		p.plannedBy(control.NewDeployment{})
+		p.plannedBy(control.NewDeployment{Refresh: true}) // reports the same outputs, which another blob has then
+		p.closed(func() {
+			if got := p.plannedBy(control.NewDeployment{}); got != "" {
+				t.Errorf("without a change, planned: %q", got)
+			}
+		})
+		p.wantUndeployed("acme", "after a deployment", "") // it reads the blobs, because it shows plain outputs
+		outputs("b")
+		p.must("update", func() error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{"size": json.RawMessage("3")}})
+			return err
+		})
+		if got := p.plannedBy(control.NewDeployment{}); got != "cache database network web" {
+			t.Errorf("after other outputs, planned: %q", got)
+		}
+	})
+}
+
+// A new value of one secret must be checked without the others.
+func TestOneSecretIsChangedWithoutOpeningOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(closedApp)
+		p.install("acme")
+		change := func(name, value string) error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: map[string]json.RawMessage{name: json.RawMessage(value)}})
+			return err
+		}
+		whole := p.Sealer
+		s := &closedSealer{Sealer: whole, open: func(place string) bool { return strings.HasSuffix(place, "/fingerprints") }}
+		p.Sealer = s
+		if err := change("users", `{"admin":["joe"]}`); err != nil {
+			t.Error(err)
+		}
+		if err := change("users", `{"admin":[1]}`); fairlead.CodeOf(err) != fairlead.CodeInvalidInputs {
+			t.Errorf("a list of the wrong type: %v", err)
+		}
+		p.publish(strings.Replace(closedApp, "users: {type: map(list(string)), sensitive: true, default: {admin: [root]}}", "users: {type: map(list(number)), sensitive: true, default: {admin: [1]}}", 1))
+		_, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy}, "wrong")
+		if fairlead.CodeOf(err) != fairlead.CodeInvalidInputs || !strings.Contains(err.Error(), "users") || strings.Contains(err.Error(), "joe") {
+			t.Errorf("a version with another type of a stored secret: %v", err)
+		}
+		p.Sealer = whole
+		if len(s.refused) > 0 {
+			t.Errorf("the control plane opens %q", s.refused)
 		}
 	})
 }

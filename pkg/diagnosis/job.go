@@ -275,6 +275,7 @@ func reasons(t component.Type) map[fairlead.Reason]struct{ known, fix string } {
 		fairlead.ReasonSecretUnavailable:   {nothing + ".", "Ask the customer to correct the secret that the message names, or the step's access to it. Then retry."},
 		fairlead.ReasonValuesUnavailable:   {nothing + ".", "Check the runner's connection to the control plane, then retry."},
 		fairlead.ReasonValuesMissing:       {nothing + ".", "Deploy the install again with {install.deploy}. If that fails too, compare the releases of the runner and the control plane."},
+		fairlead.ReasonReferenceInvalid:    {nothing + ".", "Correct the reference in app.yaml that the message names, or the input or output to which it leads. Then deploy again."},
 		fairlead.ReasonValuesAltered:       {nothing + ".", "Deploy the install again with {install.deploy}. Also find out who can write the control plane's table, and who can change its answers."},
 		fairlead.ReasonArtifactUnavailable: {nothing + ".", "Check the runner's connection to the registry, then retry."},
 		fairlead.ReasonLogNotShared:        {nothing + ".", "Ask the runner's operator for the log."},

@@ -36,6 +36,7 @@ const (
 	ReasonRoleRefused         Reason = "role-refused"         // the step could not assume the role of the operation
 	ReasonSecretUnavailable   Reason = "secret-unavailable"   // the step could not read a secret that the customer gives to the job
 	ReasonValuesMissing       Reason = "values-missing"       // the control plane does not have sensitive values that the spec names
+	ReasonReferenceInvalid    Reason = "reference-invalid"    // a reference leads to a part that a sensitive value does not have, or its type does not fit
 	ReasonValuesAltered       Reason = "values-altered"       // sensitive values differ from those that the spec names
 	ReasonValuesUnavailable   Reason = "values-unavailable"   // the control plane does not return the sensitive values
 	ReasonOutputsTooLarge     Reason = "outputs-too-large"    // the tool succeeded, and its outputs cannot be kept

@@ -56,6 +56,19 @@ func NameOf(r appspec.Reference) (name, of string) {
 	return r.Namespace, r.Name
 }
 
+// ReferenceError reports that the values were fetched, and a variable cannot be made from them: its reference leads to a part
+// that the value does not have, or to a value of the wrong type. Only the step sees this, because the control plane does not
+// open the values.
+type ReferenceError struct {
+	Variable string
+	Err      error
+}
+
+// Error names the variable. It holds no value.
+func (e *ReferenceError) Error() string { return fmt.Sprintf("variable %s: %v", e.Variable, e.Err) }
+
+func (e *ReferenceError) Unwrap() error { return e.Err }
+
 // Resolve sets the values of the spec's sensitive variables. The bytes of each value are those that the control plane
 // computes for the same value. If a value is missing or has the wrong type, Resolve returns an error that names it and
 // changes nothing.
@@ -77,11 +90,11 @@ func (v Values) Resolve(spec *events.JobSpec) error {
 			}
 			var err error
 			if value, _, err = tree.Resolve(v.scope()); err != nil {
-				return fmt.Errorf("variable %s: %w", name, err)
+				return &ReferenceError{name, err}
 			}
 			if variable, ok := strings.CutPrefix(name, appspec.EnvPrefix); ok {
 				if value, err = appspec.EnvText(value); err != nil {
-					return fmt.Errorf("the environment variable %s %w", variable, err)
+					return &ReferenceError{name, fmt.Errorf("the environment variable %s %w", variable, err)}
 				}
 			}
 		default:

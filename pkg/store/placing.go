@@ -54,6 +54,8 @@ type Variables struct {
 	Org    fairlead.OrgID   `json:"org"` // empty: a shared runner
 	Of     Scope            `json:"of"`
 	Values map[string]Input `json:"values"`
+	// FingerprintKey is the sealed key of the fingerprints of sensitive values.
+	FingerprintKey []byte `json:"fingerprint_key,omitempty"`
 }
 
 // AllRunners lists every runner of an org, for placement; with org "" every shared

@@ -75,12 +75,14 @@ type Install struct {
 
 	// Agents is what the agent in the sandbox must know of the control plane. A deployment that may deploy this agent records
 	// it, because a function that later continues the deployment may not know it.
-	Agents  *AgentFacts             `json:"agents,omitempty"`
-	Moving  *Moving                 `json:"moving,omitempty"` // nil: no job copies its states
-	Inputs  map[string]Input        `json:"inputs,omitempty"`
-	Active  fairlead.DeploymentID   `json:"active,omitempty"`
-	Queue   []fairlead.DeploymentID `json:"queue,omitempty"`
-	Created time.Time               `json:"created"`
+	Agents *AgentFacts      `json:"agents,omitempty"`
+	Moving *Moving          `json:"moving,omitempty"` // nil: no job copies its states
+	Inputs map[string]Input `json:"inputs,omitempty"`
+	// FingerprintKey is the sealed key of the fingerprints of its secrets.
+	FingerprintKey []byte                  `json:"fingerprint_key,omitempty"`
+	Active         fairlead.DeploymentID   `json:"active,omitempty"`
+	Queue          []fairlead.DeploymentID `json:"queue,omitempty"`
+	Created        time.Time               `json:"created"`
 	// Deployed is the version of the last whole deployment that succeeded. Its actions can be run on the install. It is
 	// empty before the first one and after a teardown.
 	Deployed  fairlead.VersionID `json:"deployed,omitempty"`
@@ -136,6 +138,15 @@ type Moving struct {
 type Input struct {
 	Value  json.RawMessage `json:"value,omitempty"`
 	Sealed []byte          `json:"sealed,omitempty"`
+	Known
+}
+
+// Known is what a record keeps of a sealed value beside its bytes, so that the value is compared and checked without being
+// opened. Its fields are empty for a value that an earlier release stored.
+type Known struct {
+	Fingerprint string `json:"fingerprint,omitempty"` // see package fingerprint
+	Type        string `json:"type,omitempty"`        // as appspec.TypeOf returns it
+	Size        int    `json:"size,omitempty"`        // of its JSON, in bytes
 }
 
 // ComponentState is the condition of a component in the customer's account.
@@ -160,8 +171,13 @@ type Component struct {
 	OwnImage  bool               `json:"own_image,omitempty"` // its jobs run in an image of their own, in this version
 	DependsOn []string           `json:"depends_on,omitempty"`
 	Vars      []byte             `json:"vars,omitempty"` // sealed variables of its last apply; a destroy needs them
-	Env       []byte             `json:"env,omitempty"`  // sealed; digest of the environment variables of its last apply
-	Outputs   map[string]Output  `json:"outputs,omitempty"`
+
+	// VarDigests has a digest of each variable of its last apply, and EnvDigest one of the environment variables. In place of
+	// secrets the digests cover fingerprints. Without EnvDigest, the release of the last apply did not record them.
+	VarDigests map[string]string `json:"var_digests,omitempty"`
+	EnvDigest  string            `json:"env_digest,omitempty"`
+
+	Outputs map[string]Output `json:"outputs,omitempty"`
 
 	// InSandbox reports whether it was made by the runner in the sandbox of the install.
 	InSandbox bool `json:"in_sandbox,omitempty"`
@@ -169,6 +185,8 @@ type Component struct {
 	Base        *Base  `json:"base,omitempty"`         // nil: the component has changed since, or its last job did not complete
 	VarsBlob    string `json:"vars_blob,omitempty"`    // sealed; Vars, if they are too large for this record
 	OutputsBlob string `json:"outputs_blob,omitempty"` // sealed as a whole; Outputs as JSON, if they are too large for this record
+
+	OutputsFingerprint string `json:"outputs_fingerprint,omitempty"` // fingerprint of the content of OutputsBlob
 
 	// BoundAt is Binding.At of the install when the component was last made. With another
 	// binding the component may have no state.
@@ -205,6 +223,7 @@ type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sealed    []byte          `json:"sealed,omitempty"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	Known
 }
 
 // eventPrefix is the start of the type of every domain event.

@@ -33,6 +33,9 @@ func (a *execution) resolve(ctx context.Context, c *client.Client, leaseToken st
 		}
 	}
 	if err := values.Resolve(spec); err != nil {
+		if _, ok := errors.AsType[*jobvalues.ReferenceError](err); ok {
+			return &plugin.Error{Reason: fairlead.ReasonReferenceInvalid, Message: fmt.Sprintf("a reference to a sensitive value cannot be resolved, so nothing was started: %v", err), Err: err}
+		}
 		return &plugin.Error{Reason: fairlead.ReasonValuesMissing, Message: fmt.Sprintf("a sensitive value cannot be resolved, so nothing was started: %v", err), Err: err}
 	}
 	secrets.AddJSON(secretVars(*spec)...)

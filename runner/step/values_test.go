@@ -2,6 +2,7 @@ package step
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
@@ -41,18 +42,20 @@ func TestStepResolvesOnlyWhatItsSpecNames(t *testing.T) {
 		answer string
 		status int
 		reason fairlead.Reason // "": the tool starts
+		refs   string          // of the sensitive variable; "": those of the first case
 	}{
-		"the values that the spec names":        {values, http.StatusOK, ""},
-		"other values":                          {`{"url":"s3cret-of-thief"}`, http.StatusOK, fairlead.ReasonValuesAltered},
-		"no values":                             {``, http.StatusOK, fairlead.ReasonValuesAltered},
-		"values that the control plane has not": {`{"type":"urn:fairlead:problem:values-not-found","title":"Not found","status":404,"detail":"the spec names no such values"}`, http.StatusNotFound, fairlead.ReasonValuesMissing},
-		"values that the step may not read":     {`{"type":"urn:fairlead:problem:other-job","title":"Forbidden","status":403,"detail":"the token is for another job"}`, http.StatusForbidden, fairlead.ReasonValuesUnavailable},
+		"the values that the spec names":        {values, http.StatusOK, "", ""},
+		"other values":                          {`{"url":"s3cret-of-thief"}`, http.StatusOK, fairlead.ReasonValuesAltered, ""},
+		"a part that the value has not":         {values, http.StatusOK, fairlead.ReasonReferenceInvalid, `"${components.db.outputs.url.host}"`},
+		"no values":                             {``, http.StatusOK, fairlead.ReasonValuesAltered, ""},
+		"values that the control plane has not": {`{"type":"urn:fairlead:problem:values-not-found","title":"Not found","status":404,"detail":"the spec names no such values"}`, http.StatusNotFound, fairlead.ReasonValuesMissing, ""},
+		"values that the step may not read":     {`{"type":"urn:fairlead:problem:other-job","title":"Forbidden","status":403,"detail":"the token is for another job"}`, http.StatusForbidden, fairlead.ReasonValuesUnavailable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := testKey()
 			envelope, err := events.NewSigner(key).Sign(t.Context(), events.JobSpec{Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply",
 				IssuedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
-				Vars:   map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "db": {Sensitive: true, Refs: json.RawMessage(`"db://${components.db.outputs.url}"`)}},
+				Vars:   map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "db": {Sensitive: true, Refs: json.RawMessage(cmp.Or(tc.refs, `"db://${components.db.outputs.url}"`))}},
 				Values: []events.ValuesRef{{Name: "components.db", Digest: events.ValuesDigest("lease", "components.db", []byte(values))}}})
 			if err != nil {
 				t.Fatal(err)

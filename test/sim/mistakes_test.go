@@ -64,8 +64,8 @@ func mistakes() []mistake {
 			within: 110, finds: []string{"cancels-reach-jobs", "deployments-end"}},
 
 		{name: "a component with a failed apply counts as up to date", edit: edit{"pkg/control/internal/catalog/uptodate.go",
-			"	case k.V.State != store.Present, k.V.Doubtful(), k.V.Base == nil, k.V.Env == nil:\n		return k, false, nil\n", ""},
-			also:   []edit{{"pkg/control/internal/catalog/uptodate.go", "head.Writes != k.V.Base.StateWrites, head.Lock != nil:", "k.V.Env == nil, head.Lock != nil:"}},
+			"	case k.V.State != store.Present, k.V.Doubtful(), k.V.Base == nil, k.V.EnvDigest == \"\":\n		return k, false, nil\n", ""},
+			also:   []edit{{"pkg/control/internal/catalog/uptodate.go", "head.Writes != k.V.Base.StateWrites, head.Lock != nil:", "k.V.EnvDigest == \"\", head.Lock != nil:"}},
 			within: 200, finds: []string{"success-means-done", "installs-heal"}},
 
 		// Claims and steps.

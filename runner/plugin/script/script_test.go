@@ -147,9 +147,9 @@ func TestPlanNamesTheChangedInputs(t *testing.T) {
 		changed string
 	}{
 		"never applied":     {nil, false, "No earlier run is known", ""},
-		"nothing changed":   {ptr(events.InputsOf([]byte("a"), "sha256:good", vars)), true, "No changes", ""},
-		"another source":    {ptr(events.InputsOf([]byte("a"), "sha256:old", vars)), false, "Changed since the last run: source.", "/source"},
-		"a variable is new": {ptr(events.InputsOf([]byte("a"), "sha256:good", nil)), false, "Changed since the last run: vars.password, vars.size.", "/vars/password /vars/size"},
+		"nothing changed":   {&events.Inputs{Source: "sha256:good", Same: map[string]bool{"password": true, "size": true}}, true, "No changes", ""},
+		"another source":    {&events.Inputs{Source: "sha256:old", Same: map[string]bool{"password": true, "size": true}}, false, "Changed since the last run: source.", "/source"},
+		"a variable is new": {&events.Inputs{Source: "sha256:good"}, false, "Changed since the last run: vars.password, vars.size.", "/vars/password /vars/size"},
 	} {
 		s := spec("plan", "sha256:good")
 		s.Vars, s.Applied = vars, tc.applied
@@ -211,7 +211,7 @@ func TestRunOfAnActionIsNeverUnchanged(t *testing.T) {
 		}
 		plan := s
 		plan.Operation = "plan-run"
-		applied := events.InputsOf([]byte("job_1"), plan.Artifact.Digest, nil)
+		applied := events.Inputs{Source: plan.Artifact.Digest}
 		plan.Applied = &applied
 		if res, _, err := run(t, t.TempDir(), plan); err != nil || res.Plan.NoOp || res.Plan.Changes.Run != 1 {
 			t.Errorf("the plan of the run is %+v, %v", res.Plan, err)

@@ -1,12 +1,9 @@
 package catalog
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,7 +90,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	if out.Names, err = VersionNames(tx, v.ID); err != nil {
 		return Effective{}, err
 	}
-	given, err := OpenInputs(tx, in.ID, in.Inputs)
+	given, err := givenInputs(tx, in, v.Spec, toCheck)
 	if err != nil {
 		return Effective{}, err
 	}
@@ -104,7 +101,7 @@ func (cat *Catalog) Effective(ctx context.Context, org fairlead.OrgID, install s
 	if err != nil {
 		return Effective{}, err
 	}
-	if out.Environment, err = effectiveEnvironment(in, runner, env); err != nil {
+	if out.Environment, err = effectiveEnvironment(tx, in, runner, env); err != nil {
 		return Effective{}, err
 	}
 	inSandbox, _, err := environment(tx, in.In(in.SandboxRunner != nil))
@@ -151,19 +148,13 @@ func (out *Effective) compare(tx *kernel.Tx, in store.Install, v Version, env ma
 		if err != nil {
 			return err
 		}
-		out.Vars[comp.Name] = map[string]EffectiveValue{}
-		for name, val := range vars {
-			if val.Sensitive {
-				val.Value = nil
-			}
-			out.Vars[comp.Name][name] = val
-		}
+		out.Vars[comp.Name] = vars
 		k, ok := there[comp.Name]
 		switch {
 		case !ok && len(there) > 0:
 			out.Undeployed = append(out.Undeployed, Undeployed{Component: comp.Name, What: UndeployedNew})
 		case ok && k.State == store.Present:
-			differ, err := undeployedOf(tx, in, k, v.ID, vars, env[k.InSandbox])
+			differ, err := undeployedOf(tx, in, k, v, comp, env[k.InSandbox])
 			if err != nil {
 				return err
 			}
@@ -202,10 +193,16 @@ func effectiveInputs(spec *appspec.App, given map[string]any) (map[string]Effect
 }
 
 // effectiveEnvironment returns each environment variable with its source.
-func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVariable) (map[string]EffectiveValue, error) {
+func effectiveEnvironment(tx *kernel.Tx, in store.Install, r store.Runner, env map[string]setVariable) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(env))
 	for name, v := range env {
-		e := EffectiveValue{Sensitive: v.Sensitive}
+		open, err := Variable{Sensitive: true}, error(nil)
+		if !v.sensitive() {
+			if open, err = v.open(tx, name); err != nil {
+				return nil, err
+			}
+		}
+		e := EffectiveValue{Sensitive: open.Sensitive}
 		switch v.from.Kind {
 		case store.ScopeRunner:
 			e.From = []string{"runner " + r.Name}
@@ -216,7 +213,7 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 		case store.ScopeInstall:
 			e.From = []string{"install " + in.Name}
 		}
-		if err := e.show(v.Value); err != nil {
+		if err := e.show(open.Value); err != nil {
 			return nil, fmt.Errorf("encode variable %s: %w", name, err)
 		}
 		out[name] = e
@@ -224,8 +221,8 @@ func effectiveEnvironment(in store.Install, r store.Runner, env map[string]setVa
 	return out, nil
 }
 
-// effectiveVars resolves the variables of a component one by one, including sensitive
-// ones. A variable whose reference cannot be resolved has no value.
+// effectiveVars returns the variables of a component. A sensitive variable, and one whose reference cannot be resolved, has
+// no value.
 func effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component, inputs map[string]EffectiveValue) (map[string]EffectiveValue, error) {
 	out := make(map[string]EffectiveValue, len(comp.Values()))
 	for name, value := range comp.Values() {
@@ -245,130 +242,101 @@ func effectiveVars(tx *kernel.Tx, in store.Install, v Version, comp appspec.Comp
 		}
 		out[name] = e
 	}
-	all, err := resolveEach(tx, in, v, comp)
+	all, err := outlineEach(tx, in, v, comp)
 	if err != nil {
 		return nil, err
 	}
 	for name, val := range all {
-		raw, err := json.Marshal(val.Value)
-		if err != nil {
-			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, comp.Name, err)
-		}
 		e := out[name]
-		e.Value, e.Sensitive = raw, e.Sensitive || val.Sensitive
+		if e.Sensitive = e.Sensitive || val.Sensitive; !e.Sensitive {
+			if e.Value, err = json.Marshal(val.Value); err != nil {
+				return nil, fmt.Errorf("encode variable %s of component %s: %w", name, comp.Name, err)
+			}
+		}
 		out[name] = e
 	}
 	return out, nil
 }
 
-// resolveEach is like ResolveVars, but leaves out the variables that have no value now.
-func resolveEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
-	scope, err := scopeOf(tx, in, v, comp)
+// outlineEach is like Outlines, but leaves out the variables that have no value now, and checks nothing.
+func outlineEach(tx *kernel.Tx, in store.Install, v Version, comp appspec.Component) (map[string]appspec.Outline, error) {
+	scope, err := scopeOf(tx, in, v, comp, toCheck)
 	if fairlead.KindOf(err) == fairlead.KindInvalid { // a deployment would refuse the inputs
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]appspec.Resolved{}
+	out := map[string]appspec.Outline{}
 	for name, value := range comp.Values() {
-		val, err := scope.value(value)
-		if _, missing := errors.AsType[*appspec.UnresolvedError](err); missing || fairlead.KindOf(err) == fairlead.KindInvalid {
+		known, err := scope.outline(value)
+		if noValue(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		out[name] = val
+		out[name] = known
 	}
 	return out, nil
 }
 
-// undeployedOf compares a component with what a deployment would use.
-func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, version fairlead.VersionID, vars map[string]EffectiveValue, env map[string]setVariable) ([]Undeployed, error) {
+// undeployedOf compares a component with what a deployment would use. It opens no sealed value.
+func undeployedOf(tx *kernel.Tx, in store.Install, k store.Component, v Version, comp appspec.Component, env map[string]setVariable) ([]Undeployed, error) {
 	var out []Undeployed
-	if k.Version != version {
+	if k.Version != v.ID {
 		out = append(out, Undeployed{Component: k.Name, What: UndeployedVersion})
 	}
-	last, err := LastVars(tx, in.ID, k.Name)
+	if k.EnvDigest == "" { // recorded by a release that did not store digests
+		return out, nil
+	}
+	digests, err := varDigests(tx, in, v, comp, true)
+	if noValue(err) { // a deployment would refuse the inputs
+		digests, err = nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]bool{}
-	for name, now := range vars {
+	differs := map[string]bool{}
+	for name, now := range digests {
+		was, had := k.VarDigests[name]
+		differs[name] = !had || was != now
+	}
+	values := comp.Values()
+	for name := range k.VarDigests {
 		// A value that is unknown before another deployment may be unchanged.
-		names[name] = now.Value != nil
-	}
-	for name := range last {
-		if _, has := vars[name]; !has {
-			names[name] = true
+		if _, has := values[name]; !has {
+			differs[name] = true
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if !names[name] {
-			continue
-		}
-		was, had := last[name]
-		raw, err := json.Marshal(was.Value)
-		if err != nil {
-			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, k.Name, err)
-		}
-		if _, has := vars[name]; has != had || !bytes.Equal(raw, vars[name].Value) {
+	for _, name := range slices.Sorted(maps.Keys(differs)) {
+		if differs[name] {
 			out = append(out, Undeployed{Component: k.Name, What: UndeployedVariable, Name: name})
 		}
-	}
-	if k.Env == nil { // recorded by a release that did not store the environment
-		return out, nil
-	}
-	was, err := tx.Sealer.Open(tx.Ctx, k.Env, envContext(in.ID, k.Name))
-	if err != nil {
-		return nil, fmt.Errorf("open the environment of component %s: %w", k.Name, err)
 	}
 	now, err := envDigest(env)
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(was, now) {
+	if k.EnvDigest != now {
 		out = append(out, Undeployed{Component: k.Name, What: UndeployedEnvironment})
 	}
 	return out, nil
 }
 
-func envContext(id fairlead.InstallID, component string) string {
-	return "install/" + string(id) + "/env/" + component
-}
-
-// envDigest hashes the values of environment variables. It is stored sealed, because a
-// reader of the hash could guess a short secret.
-func envDigest(env map[string]setVariable) ([]byte, error) {
-	values := make(map[string]string, len(env))
+// envDigest returns a digest of environment variables. In place of a sensitive value it covers its place and its fingerprint.
+func envDigest(env map[string]setVariable) (string, error) {
+	values := make(map[string][]string, len(env))
 	for name, v := range env {
-		values[name] = v.Value
+		if v.sensitive() {
+			values[name] = []string{"withheld", variableContext(v.org, v.from, name), withheld(v.Sealed, v.Known).Fingerprint}
+		} else {
+			values[name] = []string{"plain", string(v.Value)}
+		}
 	}
 	raw, err := json.Marshal(values) // names in order
 	if err != nil {
-		return nil, fmt.Errorf("encode environment variables: %w", err)
+		return "", fmt.Errorf("encode environment variables: %w", err)
 	}
-	sum := sha256.Sum256(raw)
-	return sum[:], nil
-}
-
-// KeepEnv records the environment variables that the component is applied with.
-func KeepEnv(tx *kernel.Tx, in store.Install, k *store.Component) error {
-	runner, err := runners.ServingRunner(tx, in)
-	if err != nil {
-		return err
-	}
-	env, err := variablesFor(tx, in, runner.V)
-	if err != nil {
-		return err
-	}
-	sum, err := envDigest(env)
-	if err != nil {
-		return err
-	}
-	if k.Env, err = tx.Sealer.Seal(tx.Ctx, sum, envContext(k.Install, k.Name)); err != nil {
-		return fmt.Errorf("seal the environment of component %s: %w", k.Name, err)
-	}
-	return nil
+	return digestOf(raw), nil
 }

@@ -20,9 +20,7 @@ func generate(tx *kernel.Tx, spec *appspec.App, values map[string]any) {
 func GenerateInputs(tx *kernel.Tx, inst *store.Install, v Version) error {
 	for _, in := range v.Spec.Inputs {
 		if _, given := inst.Inputs[in.Name]; in.Generate > 0 && !given {
-			var err error
-			inst.Inputs, err = sealInputs(tx, &appspec.App{Inputs: v.Spec.Inputs}, inst.ID, inst.Inputs, nil)
-			return err
+			return sealInputs(tx, &appspec.App{Inputs: v.Spec.Inputs}, inst, nil)
 		}
 	}
 	return nil

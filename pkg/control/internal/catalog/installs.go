@@ -119,7 +119,7 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 		if err := checkRegistry(tx, r.V, app.Newest.Spec); err != nil {
 			return err
 		}
-		if r.V.Inputs, err = sealInputs(tx, app.Newest.Spec, id, nil, in.Inputs); err != nil {
+		if err := sealInputs(tx, app.Newest.Spec, &r.V, in.Inputs); err != nil {
 			return err
 		}
 		if found == nil {
@@ -210,7 +210,7 @@ func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name 
 		if err != nil {
 			return err
 		}
-		if r.V.Inputs, err = sealInputs(tx, app.Newest.Spec, r.V.ID, r.V.Inputs, change.Inputs); err != nil {
+		if err := sealInputs(tx, app.Newest.Spec, &r.V, change.Inputs); err != nil {
 			return err
 		}
 		labels := maps.Clone(r.V.Labels)
@@ -252,12 +252,12 @@ func inputContext(id fairlead.InstallID, name string) string {
 	return "install/" + string(id) + "/input/" + name
 }
 
-// sealInputs merges given into old, checks the result against the app, and seals
-// sensitive values.
-func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map[string]store.Input, given map[string]json.RawMessage) (map[string]store.Input, error) {
-	values, err := OpenInputs(tx, id, old)
+// sealInputs merges given into the install's inputs, checks the result against the app, and seals sensitive values. A sealed
+// value that stays sensitive is not opened.
+func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map[string]json.RawMessage) error {
+	values, err := givenInputs(tx, *inst, spec, toCheck)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for name, raw := range given {
 		if string(bytes.TrimSpace(raw)) == "null" {
@@ -266,35 +266,47 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, id fairlead.InstallID, old map
 		}
 		v, err := kernel.DecodeJSON(raw)
 		if err != nil {
-			return nil, fairlead.Invalid(fairlead.CodeInvalidInput, "input %q is not JSON", name)
+			return fairlead.Invalid(fairlead.CodeInvalidInput, "input %q is not JSON", name)
 		}
 		values[name] = v
 	}
 	generate(tx, spec, values)
 	if err := spec.CheckGiven(values); err != nil {
-		return nil, err
+		return err
+	}
+	if err := KeepFingerprintKey(tx, inst); err != nil {
+		return err
+	}
+	key, err := installFingerprintKey(tx, *inst)
+	if err != nil {
+		return err
 	}
 	out := map[string]store.Input{}
 	for name, v := range values {
+		if _, ok := v.(appspec.Withheld); ok {
+			out[name] = inst.Inputs[name]
+			continue
+		}
 		raw, err := json.Marshal(v)
 		if err != nil {
-			return nil, fmt.Errorf("encode input %s: %w", name, err)
+			return fmt.Errorf("encode input %s: %w", name, err)
 		}
 		decl, _ := spec.Input(name)
-		if out[name], err = sealInput(tx, raw, decl.Sensitive, inputContext(id, name)); err != nil {
-			return nil, fmt.Errorf("seal input %s: %w", name, err)
+		if out[name], err = sealInput(tx, key, raw, decl.Sensitive, inputContext(inst.ID, name)); err != nil {
+			return fmt.Errorf("seal input %s: %w", name, err)
 		}
 	}
-	return out, nil
+	inst.Inputs = out
+	return nil
 }
 
 // sealInput returns a value in its stored form: sealed if it is sensitive.
-func sealInput(tx *kernel.Tx, raw []byte, sensitive bool, place string) (store.Input, error) {
+func sealInput(tx *kernel.Tx, key fingerprintKey, raw []byte, sensitive bool, place string) (store.Input, error) {
 	if !sensitive {
 		return store.Input{Value: raw}, nil
 	}
 	sealed, err := tx.Sealer.Seal(tx.Ctx, raw, place)
-	return store.Input{Sealed: sealed}, err
+	return store.Input{Sealed: sealed, Known: key.known(raw, place)}, err
 }
 
 // openInput is the reverse of sealInput.
@@ -305,21 +317,34 @@ func openInput(tx *kernel.Tx, in store.Input, place string) ([]byte, error) {
 	return tx.Sealer.Open(tx.Ctx, in.Sealed, place)
 }
 
-// OpenInputs returns the values of stored inputs.
-func OpenInputs(tx *kernel.Tx, id fairlead.InstallID, stored map[string]store.Input) (map[string]any, error) {
+// givenInputs returns the values that the install gives, by input. A sealed value is an appspec.Withheld, unless the view
+// opens it. A sealed value of an input that the version does not declare as sensitive is no secret of this version, and is
+// opened.
+func givenInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App, v view) (map[string]any, error) {
 	values := map[string]any{}
-	for name, in := range stored {
-		raw, err := openInput(tx, in, inputContext(id, name))
-		if err != nil {
-			return nil, fmt.Errorf("open input %s of install %s: %w", name, id, err)
+	for name, in := range inst.Inputs {
+		if decl, declared := spec.Input(name); in.Sealed != nil && v != toOpen && (decl.Sensitive || !declared) {
+			values[name] = withheld(in.Sealed, in.Known)
+			continue
 		}
-		v, err := kernel.DecodeJSON(raw)
+		raw, err := openInput(tx, in, inputContext(inst.ID, name))
 		if err != nil {
-			return nil, fmt.Errorf("decode input %s of install %s: %w", name, id, err)
+			return nil, fmt.Errorf("open input %s of install %s: %w", name, inst.ID, err)
 		}
-		values[name] = v
+		if values[name], err = kernel.DecodeJSON(raw); err != nil {
+			return nil, fmt.Errorf("decode input %s of install %s: %w", name, inst.ID, err)
+		}
 	}
 	return values, nil
+}
+
+// CheckInputs checks the install's inputs against the version, and returns their values. Sensitive values are withheld.
+func CheckInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) (map[string]appspec.Resolved, error) {
+	given, err := givenInputs(tx, inst, spec, toCheck)
+	if err != nil {
+		return nil, err
+	}
+	return spec.CheckInputs(given)
 }
 
 // Install returns an install with its components.

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
@@ -26,21 +25,25 @@ func PlanJobVars(tx *kernel.Tx, inst store.Install, v Version, component string)
 	if !ok {
 		return JobVars{}, fmt.Errorf("version %s has no component %s", v.ID, component)
 	}
-	resolved, scope, err := resolveIn(tx, inst, v, comp)
+	scope, err := scopeOf(tx, inst, v, comp, toCheck)
 	if err != nil {
 		return JobVars{}, err
 	}
-	return jobVars(scope, comp.Values(), resolved, component)
+	known, err := outlinesIn(scope, comp)
+	if err != nil {
+		return JobVars{}, err
+	}
+	return jobVars(scope, comp.Values(), known, component, func() (*varScope, error) { return scopeOf(tx, inst, v, comp, toOpen) })
 }
 
 // RunJobVars returns the variables of a run of an action, and of its plan.
 func RunJobVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run) (JobVars, error) {
-	resolved, scope, err := runVars(tx, inst, v, d, run)
+	known, scope, err := runOutlines(tx, inst, v, d, run, toCheck)
 	if err != nil {
 		return JobVars{}, err
 	}
-	a, _ := v.Spec.Action(run.Action) // runVars has found it
-	return jobVars(scope, a.Part().Values(), resolved, run.Action)
+	a, _ := v.Spec.Action(run.Action) // runOutlines has found it
+	return jobVars(scope, a.Part().Values(), known, run.Action, func() (*varScope, error) { return runScope(tx, inst, v, d, run, toOpen) })
 }
 
 // LastJobVars returns the variables of the component's last plan or apply. References to other components may no longer
@@ -64,13 +67,15 @@ func LastJobVars(tx *kernel.Tx, id fairlead.InstallID, component string) (JobVar
 	return out, nil
 }
 
-// jobVars leaves the references to sensitive values in the variables, and collects their targets.
-func jobVars(scope *varScope, values map[string]appspec.Value, resolved map[string]appspec.Resolved, of string) (JobVars, error) {
-	out := JobVars{Vars: make(map[string]events.SpecVar, len(resolved)), Values: jobvalues.Values{}}
-	for name, val := range resolved {
+// jobVars leaves the references to sensitive values in the variables, and collects their targets from the scope that open
+// returns. The step follows the paths into them.
+func jobVars(scope *varScope, values map[string]appspec.Value, known map[string]appspec.Outline, of string, open func() (*varScope, error)) (JobVars, error) {
+	out := JobVars{Vars: make(map[string]events.SpecVar, len(known)), Values: jobvalues.Values{}}
+	var targets *varScope
+	for name, val := range known {
 		if !val.Sensitive {
 			var err error
-			if out.Vars[name], err = plainVar(val, name, of); err != nil {
+			if out.Vars[name], err = plainVar(appspec.Resolved{Value: val.Value}, name, of); err != nil {
 				return JobVars{}, err
 			}
 			continue
@@ -88,7 +93,15 @@ func jobVars(scope *varScope, values map[string]appspec.Value, resolved map[stri
 		}
 		out.Vars[name] = events.SpecVar{Sensitive: true, Refs: raw}
 		for _, r := range left.References() {
-			target, ok := scope.target(r)
+			if targets == nil {
+				if targets, err = open(); err != nil {
+					return JobVars{}, err
+				}
+			}
+			target, ok := targets.target(r)
+			if targets.failed != nil {
+				return JobVars{}, targets.failed
+			}
 			if !ok {
 				return JobVars{}, fmt.Errorf("variable %s of %s has no target for %s", name, of, r)
 			}
@@ -122,46 +135,33 @@ func (s *varScope) target(r appspec.Reference) (appspec.Resolved, bool) {
 	return appspec.Resolved{}, false
 }
 
-// resolveIn computes the variables of the component, and returns the scope in which they are resolved.
-func resolveIn(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, *varScope, error) {
-	scope, err := scopeOf(tx, inst, v, comp)
+// resolveIn computes the variables of the component, with their secrets. It refuses what outlinesIn refuses.
+func resolveIn(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
+	scope, err := scopeOf(tx, inst, v, comp, toOpen)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	out := make(map[string]appspec.Resolved, len(comp.Values()))
-	for name, value := range comp.Values() {
-		if out[name], err = scope.value(value); err != nil {
-			return nil, nil, err
-		}
-		if option, ok := strings.CutPrefix(name, appspec.OptionPrefix); ok && out[name].Sensitive {
-			return nil, nil, appspec.SensitiveOption(comp.Name, option)
-		}
-		if variable, ok := strings.CutPrefix(name, appspec.EnvPrefix); ok {
-			text, err := appspec.EnvText(out[name].Value)
-			if err != nil {
-				return nil, nil, fairlead.Invalid(fairlead.CodeInvalidVariable, "the environment variable %s of component %s %v", variable, comp.Name, err)
-			}
-			out[name] = appspec.Resolved{Value: text, Sensitive: out[name].Sensitive}
-		}
-		if name == appspec.ImageValue {
-			if err := checkImage(comp.Name, out[name]); err != nil {
-				return nil, nil, err
-			}
-		}
+	known, err := outlinesIn(scope, comp)
+	if err != nil {
+		return nil, err
 	}
-	return out, scope, nil
+	out := make(map[string]appspec.Resolved, len(known))
+	for name, o := range known {
+		out[name] = appspec.Resolved{Value: o.Value, Sensitive: o.Sensitive}
+	}
+	return out, nil
 }
 
 // checkImage refuses a resolved image of a component or an action that does not name one image for ever. It is known only
 // now if it is the output of another component.
-func checkImage(part string, image appspec.Resolved) error {
-	text, ok := image.Value.(string)
-	if ok && !image.Sensitive && appspec.IsImage(text) {
+func checkImage(part string, image any, sensitive bool) error {
+	text, ok := image.(string)
+	if ok && !sensitive && appspec.IsImage(text) {
 		return nil
 	}
 	shown := "a secret"
-	if !image.Sensitive {
-		shown = fmt.Sprintf("%.300q", fmt.Sprint(image.Value))
+	if !sensitive {
+		shown = fmt.Sprintf("%.300q", fmt.Sprint(image))
 	}
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidImage,
 		Message: fmt.Sprintf("the image of %s is %s, which is no reference by digest", part, shown),
@@ -169,7 +169,7 @@ func checkImage(part string, image appspec.Resolved) error {
 }
 
 // ImageOf returns the image in which a job with these variables runs; "": that of the runner.
-func ImageOf(vars map[string]appspec.Resolved) string {
+func ImageOf(vars map[string]appspec.Outline) string {
 	image, _ := vars[appspec.ImageValue].Value.(string)
 	return image
 }

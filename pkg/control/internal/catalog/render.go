@@ -54,7 +54,7 @@ func (cat *Catalog) Render(ctx context.Context, org fairlead.OrgID, install, ref
 	}
 	off := switchedOff(out.Version.Spec, in)
 	for _, comp := range comps {
-		scope, err := scopeOf(tx, in, out.Version, comp)
+		scope, err := scopeOf(tx, in, out.Version, comp, toCheck)
 		if err != nil {
 			return out, err
 		}
@@ -93,7 +93,7 @@ func shownImage(scope *varScope, comp appspec.Component) (*appspec.Shown, error)
 	}
 	image := shown[appspec.ImageValue]
 	if image.Problem == "" && len(image.After) == 0 {
-		if err := checkImage(comp.Name, appspec.Resolved{Value: image.Value, Sensitive: image.Sensitive}); err != nil {
+		if err := checkImage(comp.Name, image.Value, image.Sensitive); err != nil {
 			image.Problem = err.Error()
 		}
 	}

@@ -93,7 +93,8 @@ func SealParams(tx *kernel.Tx, id fairlead.DeploymentID, a appspec.Action, given
 		if err != nil {
 			return nil, fmt.Errorf("encode param %s: %w", p.Name, err)
 		}
-		if out[p.Name], err = sealInput(tx, raw, p.Sensitive, paramContext(id, p.Name)); err != nil {
+		// The params of two runs are never compared, so they need no fingerprints.
+		if out[p.Name], err = sealInput(tx, nil, raw, p.Sensitive, paramContext(id, p.Name)); err != nil {
 			return nil, fmt.Errorf("seal param %s: %w", p.Name, err)
 		}
 	}
@@ -113,49 +114,50 @@ func OpenParams(tx *kernel.Tx, d store.Deployment) (map[string]json.RawMessage, 
 	return out, nil
 }
 
-// RunVars computes the variables of a run from its params, the install's inputs and the outputs of deployed components.
-// If a value does not exist yet, the error is an *appspec.UnresolvedError.
-func RunVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run) (map[string]appspec.Resolved, error) {
-	out, _, err := runVars(tx, inst, v, d, run)
+// RunOutlines returns what is known of the variables of a run: its params, the install's inputs and the outputs of deployed
+// components. It opens no secret. If a value does not exist yet, the error is an *appspec.UnresolvedError.
+func RunOutlines(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run) (map[string]appspec.Outline, error) {
+	out, _, err := runOutlines(tx, inst, v, d, run, toCheck)
 	return out, err
 }
 
-// runVars is RunVars, and also returns the scope in which the variables are resolved.
-func runVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run) (map[string]appspec.Resolved, *varScope, error) {
-	a, ok := v.Spec.Action(run.Action)
-	if !ok {
-		return nil, nil, fmt.Errorf("version %s has no action %s", v.ID, run.Action)
-	}
-	given := map[string]any{}
-	if run.Trigger == deployment.Manual { // the other triggers give no params
-		params, err := OpenParams(tx, d)
-		if err != nil {
-			return nil, nil, err
-		}
-		for name, raw := range params {
-			if given[name], err = kernel.DecodeJSON(raw); err != nil {
-				return nil, nil, fmt.Errorf("decode param %s of deployment %s: %w", name, d.ID, err)
-			}
-		}
-	}
-	part := a.Part()
-	scope, err := scopeOf(tx, inst, v, part)
+// runOutlines is RunOutlines in a view, and also returns the scope.
+func runOutlines(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run, as view) (map[string]appspec.Outline, *varScope, error) {
+	scope, err := runScope(tx, inst, v, d, run, as)
 	if err != nil {
 		return nil, nil, err
 	}
-	if scope.Params, err = a.CheckParams(given); err != nil {
-		return nil, nil, err
+	a, _ := v.Spec.Action(run.Action) // runScope has found it
+	out, err := outlinesIn(scope, a.Part())
+	return out, scope, err
+}
+
+// runScope returns the scope of the variables of a run.
+func runScope(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, run deployment.Run, as view) (*varScope, error) {
+	a, ok := v.Spec.Action(run.Action)
+	if !ok {
+		return nil, fmt.Errorf("version %s has no action %s", v.ID, run.Action)
 	}
-	out := make(map[string]appspec.Resolved, len(a.Vars))
-	for name, value := range part.Values() {
-		if out[name], err = scope.value(value); err != nil {
-			return nil, nil, err
+	given := map[string]any{}
+	if run.Trigger == deployment.Manual { // the other triggers give no params
+		for name, in := range d.Params {
+			if in.Sealed != nil && as != toOpen {
+				given[name] = withheld(in.Sealed, in.Known)
+				continue
+			}
+			raw, err := openInput(tx, in, paramContext(d.ID, name))
+			if err != nil {
+				return nil, fmt.Errorf("open param %s of deployment %s: %w", name, d.ID, err)
+			}
+			if given[name], err = kernel.DecodeJSON(raw); err != nil {
+				return nil, fmt.Errorf("decode param %s of deployment %s: %w", name, d.ID, err)
+			}
 		}
 	}
-	if image, has := out[appspec.ImageValue]; has {
-		if err := checkImage(part.Name, image); err != nil {
-			return nil, nil, err
-		}
+	scope, err := scopeOf(tx, inst, v, a.Part(), as)
+	if err != nil {
+		return nil, err
 	}
-	return out, scope, nil
+	scope.Params, err = a.CheckParams(given)
+	return scope, err
 }

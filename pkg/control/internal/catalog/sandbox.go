@@ -41,13 +41,13 @@ func KeepSandboxRunner(tx *kernel.Tx, inst *store.Stored[store.Install], v Versi
 		return nil
 	}
 	part := v.Spec.Sandbox.Runner.Part()
-	scope, err := scopeOf(tx, inst.V, v, part)
+	scope, err := scopeOf(tx, inst.V, v, part, toCheck)
 	if err != nil {
 		return err
 	}
 	fields := map[string]map[string]any{"configuration": {}, "trust": {}}
 	for path, value := range part.Vars {
-		r, err := scope.value(value)
+		r, err := scope.outline(value)
 		if err != nil {
 			return err
 		}

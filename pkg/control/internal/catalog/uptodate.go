@@ -1,10 +1,9 @@
 package catalog
 
 import (
-	"bytes"
 	"fmt"
+	"maps"
 
-	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -13,9 +12,9 @@ import (
 
 // UpToDate returns the component's record if a plan would use what its last deployment
 // used: type, source, variables, environment, and the state that the last deployment left.
-// Otherwise ok is false. vars are the component's variables in the version. The control plane
+// Otherwise ok is false. It compares digests and fingerprints, and opens no sealed value. The control plane
 // does not know the customer's secrets, so a component that has some is never up to date.
-func UpToDate(tx *kernel.Tx, inst store.Install, version fairlead.VersionID, component string, vars map[string]appspec.Resolved) (k store.Stored[store.Component], ok bool, err error) {
+func UpToDate(tx *kernel.Tx, inst store.Install, version fairlead.VersionID, component string) (k store.Stored[store.Component], ok bool, err error) {
 	d, err := kernel.Cached(tx, fmt.Sprintf("deployed %s %t", inst.ID, inst.IsSandbox()), func() (*deployed, error) { return deployedOf(tx, inst) })
 	if err != nil || d.moved || inst.Bound == nil {
 		return k, false, err
@@ -23,7 +22,7 @@ func UpToDate(tx *kernel.Tx, inst store.Install, version fairlead.VersionID, com
 	k = d.components[component]
 	head := d.states[component]
 	switch {
-	case k.V.State != store.Present, k.V.Doubtful(), k.V.Base == nil, k.V.Env == nil:
+	case k.V.State != store.Present, k.V.Doubtful(), k.V.Base == nil, k.V.EnvDigest == "":
 		return k, false, nil
 	case !k.V.BoundAt.Equal(inst.Bound.At): // a person may have given up the state with the earlier runner
 		return k, false, nil
@@ -34,34 +33,24 @@ func UpToDate(tx *kernel.Tx, inst store.Install, version fairlead.VersionID, com
 	if err != nil {
 		return k, false, err
 	}
-	if comp, ok := now.Spec.Component(component); !ok || comp.Type != k.V.Type || len(comp.Secrets) > 0 {
+	comp, ok := now.Spec.Component(component)
+	if !ok || comp.Type != k.V.Type || len(comp.Secrets) > 0 {
 		return k, false, nil
 	}
 	if same, err := sameSource(tx, now, k.V); err != nil || !same {
 		return k, false, err
 	}
-	was, err := varsOf(tx, k.V)
-	if err != nil {
-		return k, false, fmt.Errorf("open vars of component %s: %w", component, err)
+	digests, err := varDigests(tx, inst, now, comp, false)
+	if noValue(err) {
+		return k, false, nil // the check of the variables before a plan reports it
 	}
-	is, err := kernel.EncodeJSON(VarsRecord(vars))
-	if err != nil {
-		return k, false, fmt.Errorf("encode vars of component %s: %w", component, err)
-	}
-	if !bytes.Equal(was, is) {
-		return k, false, nil
-	}
-	env, err := tx.Sealer.Open(tx.Ctx, k.V.Env, envContext(inst.ID, component))
-	if err != nil {
-		return k, false, fmt.Errorf("open the environment of component %s: %w", component, err)
-	}
-	return k, bytes.Equal(env, d.env), nil
+	return k, err == nil && k.V.EnvDigest == d.env && maps.Equal(k.V.VarDigests, digests), err
 }
 
 // deployed is what the comparisons of an install's components share.
 type deployed struct {
-	moved      bool // the runner's configuration names another state storage; a job reports this
-	env        []byte
+	moved      bool   // the runner's configuration names another state storage; a job reports this
+	env        string // its digest
 	components map[string]store.Stored[store.Component]
 	states     map[string]store.StateHead // by component
 }

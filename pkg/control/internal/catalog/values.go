@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -47,10 +48,14 @@ func sizeOf(outputs map[string]Output) int {
 	return size
 }
 
-// KeepOutputs replaces the outputs of the component. It stores them in the record, with
-// sensitive ones sealed, or all of them in one sealed blob.
-func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (err error) {
-	k.Outputs, k.OutputsBlob = make(map[string]store.Output, len(given)), ""
+// KeepOutputs replaces the outputs of a component of the install. It stores them in the record, with
+// sensitive ones sealed and fingerprinted, or all of them in one sealed blob with one fingerprint.
+func KeepOutputs(tx *kernel.Tx, inst store.Install, k *store.Component, given map[string]Output) error {
+	key, err := installFingerprintKey(tx, inst)
+	if err != nil {
+		return err
+	}
+	k.Outputs, k.OutputsBlob, k.OutputsFingerprint = make(map[string]store.Output, len(given)), "", ""
 	if sizeOf(given) > maxInline {
 		for name, o := range given {
 			k.Outputs[name] = store.Output{Value: o.Value, Sensitive: o.Sensitive}
@@ -59,7 +64,7 @@ func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (er
 		if err != nil {
 			return fmt.Errorf("encode outputs of component %s: %w", k.Name, err)
 		}
-		k.Outputs = nil
+		k.Outputs, k.OutputsFingerprint = nil, key.known(raw, outputsContext(*k)).Fingerprint
 		k.OutputsBlob, err = putValues(tx, *k, raw, outputsContext(*k))
 		return err
 	}
@@ -67,8 +72,12 @@ func KeepOutputs(tx *kernel.Tx, k *store.Component, given map[string]Output) (er
 		o := store.Output{Sensitive: given[name].Sensitive}
 		if !o.Sensitive {
 			o.Value = given[name].Value
-		} else if o.Sealed, err = tx.Sealer.Seal(tx.Ctx, given[name].Value, outputContext(k.Install, k.Name, name)); err != nil {
-			return fmt.Errorf("seal output %s of component %s: %w", name, k.Name, err)
+		} else {
+			place := outputContext(k.Install, k.Name, name)
+			if o.Sealed, err = tx.Sealer.Seal(tx.Ctx, given[name].Value, place); err != nil {
+				return fmt.Errorf("seal output %s of component %s: %w", name, k.Name, err)
+			}
+			o.Known = key.known(given[name].Value, place)
 		}
 		k.Outputs[name] = o
 	}
@@ -112,8 +121,45 @@ func openOutput(tx *kernel.Tx, k store.Component, name string, o store.Output) (
 	return raw, nil
 }
 
-// KeepVars stores raw, as JSON, as the variables of the component's last apply.
-func KeepVars(tx *kernel.Tx, k *store.Component, raw []byte) (err error) {
+// KeepMade records what the component is made from: the variables, which a later destroy needs, and the digests of them and
+// of the environment variables, which later deployments compare. tooLarge is the size of the variables if it is above
+// MaxVars; then KeepMade has changed nothing. The caller has checked that each variable has a value.
+func KeepMade(tx *kernel.Tx, inst store.Install, v Version, k *store.Component) (tooLarge int, err error) {
+	comp, ok := v.Spec.Component(k.Name)
+	if !ok {
+		return 0, fmt.Errorf("version %s has no component %s", v.ID, k.Name)
+	}
+	vars, err := resolveIn(tx, inst, v, comp)
+	if err != nil {
+		return 0, fmt.Errorf("resolve variables of component %s: %w", k.Name, err)
+	}
+	raw, err := kernel.EncodeJSON(varsRecord(vars))
+	if err != nil {
+		return 0, fmt.Errorf("encode vars of component %s: %w", k.Name, err)
+	}
+	if len(raw) > MaxVars {
+		return len(raw), nil
+	}
+	if err := keepVars(tx, k, raw); err != nil {
+		return 0, err
+	}
+	if k.VarDigests, err = varDigests(tx, inst, v, comp, false); err != nil {
+		return 0, err
+	}
+	runner, err := runners.ServingRunner(tx, inst)
+	if err != nil {
+		return 0, err
+	}
+	env, err := variablesFor(tx, inst, runner.V)
+	if err != nil {
+		return 0, err
+	}
+	k.EnvDigest, err = envDigest(env)
+	return 0, err
+}
+
+// keepVars stores raw, as JSON, as the variables of the component's last apply.
+func keepVars(tx *kernel.Tx, k *store.Component, raw []byte) (err error) {
 	k.Vars, k.VarsBlob = nil, ""
 	if len(raw) > maxInline {
 		k.VarsBlob, err = putValues(tx, *k, raw, varsContext(k.Install, k.Name))

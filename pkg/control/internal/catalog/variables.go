@@ -145,7 +145,16 @@ func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of Variabl
 			if v == nil {
 				continue
 			}
-			if values[name], err = sealVariable(tx, *v, variableContext(org, scope, name)); err != nil {
+			if v.Sensitive && r.V.FingerprintKey == nil {
+				if r.V.FingerprintKey, err = newFingerprintKey(tx, variablesKeyContext(org, scope)); err != nil {
+					return fmt.Errorf("make the key of the fingerprints of variables: %w", err)
+				}
+			}
+			key, err := openFingerprintKey(tx, r.V.FingerprintKey, variablesKeyContext(org, scope))
+			if err != nil {
+				return err
+			}
+			if values[name], err = sealVariable(tx, key, *v, variableContext(org, scope, name)); err != nil {
 				return fmt.Errorf("seal variable %s: %w", name, err)
 			}
 		}
@@ -184,18 +193,31 @@ func markVariables(tx *kernel.Tx, by kernel.User, of VariableScope, has bool) er
 	return nil
 }
 
-func sealVariable(tx *kernel.Tx, v Variable, place string) (store.Input, error) {
+// variablesKeyContext is the place of the key of a scope. The key is not that of an install, because a scope can have many.
+func variablesKeyContext(org fairlead.OrgID, of store.Scope) string {
+	return "variables/" + string(org) + "/" + of.Kind + "/" + of.Name + "/fingerprints"
+}
+
+func sealVariable(tx *kernel.Tx, key fingerprintKey, v Variable, place string) (store.Input, error) {
 	raw, err := json.Marshal(v.Value)
 	if err != nil {
 		return store.Input{}, err
 	}
-	return sealInput(tx, raw, v.Sensitive, place)
+	return sealInput(tx, key, raw, v.Sensitive, place)
 }
 
-// setVariable is an environment variable and its target.
+// setVariable is an environment variable in its stored form, and its target.
 type setVariable struct {
-	Variable
+	store.Input
+	org  fairlead.OrgID
 	from store.Scope
+}
+
+func (v setVariable) sensitive() bool { return v.Sealed != nil }
+
+// open returns the variable with its value, also if it is sensitive.
+func (v setVariable) open(tx *kernel.Tx, name string) (Variable, error) {
+	return openVariable(tx, v.org, v.from, name, v.Input)
 }
 
 // variablesFor returns the environment variables of an install's jobs on a runner. They
@@ -205,7 +227,11 @@ func variablesFor(tx *kernel.Tx, in store.Install, r store.Runner) (map[string]s
 	onRunner := store.Scope{Kind: store.ScopeRunner, Name: string(r.ID)}
 	out := make(map[string]setVariable, len(r.Env))
 	for name, text := range r.Env {
-		out[name] = setVariable{Variable{Value: text}, onRunner}
+		raw, err := kernel.EncodeJSON(text)
+		if err != nil {
+			return nil, fmt.Errorf("encode variable %s of runner %s: %w", name, r.Name, err)
+		}
+		out[name] = setVariable{store.Input{Value: raw}, r.Org, onRunner}
 	}
 	var scopes []store.Scope
 	if r.HasVars {
@@ -228,11 +254,7 @@ func variablesFor(tx *kernel.Tx, in store.Install, r store.Runner) (map[string]s
 			return nil, err
 		}
 		for name, v := range set.V.Values {
-			open, err := openVariable(tx, org, scope, name, v)
-			if err != nil {
-				return nil, err
-			}
-			out[name] = setVariable{open, scope}
+			out[name] = setVariable{v, org, scope}
 		}
 	}
 	return out, nil
@@ -247,10 +269,14 @@ func Environment(tx *kernel.Tx, in store.Install, r store.Runner, j store.Job) (
 	}
 	plain, secret = map[string]string{}, map[string]string{}
 	for name, v := range set {
-		if v.Sensitive {
-			secret[name] = v.Value
+		open, err := v.open(tx, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if open.Sensitive {
+			secret[name] = open.Value
 		} else {
-			plain[name] = v.Value
+			plain[name] = open.Value
 		}
 	}
 	maps.Copy(plain, map[string]string{

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
-	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -27,7 +26,7 @@ type varRecord struct {
 	Sensitive bool `json:"sensitive,omitempty"`
 }
 
-func VarsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
+func varsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 	out := make(map[string]varRecord, len(vars))
 	for name, v := range vars {
 		out[name] = varRecord(v)
@@ -35,17 +34,89 @@ func VarsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
 	return out
 }
 
-// VarsFor resolves the variables for a command on a component. A destroy gets the
-// variables of the last apply, because their references may no longer resolve.
-func VarsFor(tx *kernel.Tx, inst store.Install, d deployment.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
-	if d.Node(cmd.Component).Destroy {
-		return LastVars(tx, inst.ID, cmd.Component)
+// Outlines returns what is known of the variables of a plan or apply of the component. It opens no secret. If a value does
+// not exist yet, the error is an *appspec.UnresolvedError.
+func Outlines(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Outline, error) {
+	comp, ok := v.Spec.Component(component)
+	if !ok {
+		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
 	}
-	v, err := ReadVersion(tx, d.Version)
+	scope, err := scopeOf(tx, inst, v, comp, toCheck)
 	if err != nil {
 		return nil, err
 	}
-	return ResolveVars(tx, inst, v, cmd.Component)
+	return outlinesIn(scope, comp)
+}
+
+// outlinesIn returns what is known of the variables of the component, and checks them.
+func outlinesIn(scope *varScope, comp appspec.Component) (map[string]appspec.Outline, error) {
+	out := make(map[string]appspec.Outline, len(comp.Values()))
+	for name, value := range comp.Values() {
+		known, err := scope.outline(value)
+		if err != nil {
+			return nil, err
+		}
+		if option, ok := strings.CutPrefix(name, appspec.OptionPrefix); ok && known.Sensitive {
+			return nil, appspec.SensitiveOption(comp.Name, option)
+		}
+		if variable, ok := strings.CutPrefix(name, appspec.EnvPrefix); ok {
+			if known, err = known.EnvOutline(); err != nil {
+				return nil, fairlead.Invalid(fairlead.CodeInvalidVariable, "the environment variable %s of component %s %v", variable, comp.Name, err)
+			}
+		}
+		if name == appspec.ImageValue {
+			if err := checkImage(comp.Name, known.Value, known.Sensitive); err != nil {
+				return nil, err
+			}
+		}
+		out[name] = known
+	}
+	return out, nil
+}
+
+// varDigests returns a digest of each variable of the component. It opens nothing. With each, only the variables that have a
+// value now; otherwise a variable without a value is an error.
+func varDigests(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component, each bool) (map[string]string, error) {
+	scope, err := scopeOf(tx, inst, v, comp, toCompare)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, len(comp.Values()))
+	for name, value := range comp.Values() {
+		known, err := scope.outline(value)
+		if each && noValue(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[name] = known.Digest
+	}
+	return out, nil
+}
+
+// SameVars reports for each variable of the component's last apply whether it has the same value in the version. It opens
+// nothing.
+func SameVars(tx *kernel.Tx, inst store.Install, v Version, k store.Component) (map[string]bool, error) {
+	comp, ok := v.Spec.Component(k.Name)
+	if !ok {
+		return nil, fmt.Errorf("version %s has no component %s", v.ID, k.Name)
+	}
+	now, err := varDigests(tx, inst, v, comp, false)
+	if err != nil {
+		return nil, err
+	}
+	same := make(map[string]bool, len(k.VarDigests))
+	for name, was := range k.VarDigests {
+		same[name] = now[name] == was
+	}
+	return same, nil
+}
+
+// noValue reports whether err is the reason why a variable has no value: it does not exist yet, or a deployment would refuse it.
+func noValue(err error) bool {
+	_, missing := errors.AsType[*appspec.UnresolvedError](err)
+	return missing || fairlead.KindOf(err) == fairlead.KindInvalid
 }
 
 // LastVars returns the variables of the component's last apply.
@@ -79,15 +150,15 @@ func LastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[strin
 	return out, nil
 }
 
-// ResolveVars computes the variables of a component from the install's inputs and the
-// outputs of deployed components. If a value does not exist yet, the error is an
-// *appspec.UnresolvedError.
-func ResolveVars(tx *kernel.Tx, inst store.Install, v Version, component string) (map[string]appspec.Resolved, error) {
-	comp, ok := v.Spec.Component(component)
-	if !ok {
-		return nil, fmt.Errorf("version %s has no component %s", v.ID, component)
+// LastPlain returns the variables of the component's last apply that are not sensitive.
+func LastPlain(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]appspec.Outline, error) {
+	last, err := LastVars(tx, id, component)
+	out := make(map[string]appspec.Outline, len(last))
+	for name, v := range last {
+		if !v.Sensitive {
+			out[name] = appspec.Outline{Value: v.Value}
+		}
 	}
-	out, _, err := resolveIn(tx, inst, v, comp)
 	return out, err
 }
 
@@ -97,11 +168,11 @@ type varScope struct {
 	failed error // the error of reading an output
 }
 
-// scopeOf reads the values that the component's variables can refer to. Inputs that the
+// scopeOf reads the values that the component's variables can refer to, as the view shows them. Inputs that the
 // version refuses are an error of KindInvalid.
-func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (*varScope, error) {
-	inputs, err := kernel.Cached(tx, "inputs "+string(inst.ID)+" "+string(v.ID), func() (map[string]appspec.Resolved, error) {
-		given, err := OpenInputs(tx, inst.ID, inst.Inputs)
+func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component, as view) (*varScope, error) {
+	inputs, err := kernel.Cached(tx, fmt.Sprintf("inputs %s %s %t", inst.ID, v.ID, as == toOpen), func() (map[string]appspec.Resolved, error) {
+		given, err := givenInputs(tx, inst, v.Spec, as)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +190,7 @@ func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Componen
 		Inputs:  inputs,
 		Install: facts,
 		Outputs: func(component, output string) (appspec.Resolved, bool) {
-			r, ok, err := outputOf(tx, inst.ID, component, output)
+			r, ok, err := outputOf(tx, inst.ID, component, output, as)
 			s.failed = errors.Join(s.failed, err)
 			return r, ok && err == nil
 		},
@@ -127,14 +198,14 @@ func scopeOf(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Componen
 	return s, nil
 }
 
-// value resolves v. If a value does not exist yet, the error is an
+// outline returns what is known of v. If a value does not exist yet, the error is an
 // *appspec.UnresolvedError.
-func (s *varScope) value(v appspec.Value) (appspec.Resolved, error) {
-	val, sensitive, err := v.Resolve(s.Scope)
+func (s *varScope) outline(v appspec.Value) (appspec.Outline, error) {
+	out, err := v.Outline(s.Scope)
 	if s.failed != nil {
-		return appspec.Resolved{}, s.failed
+		return appspec.Outline{}, s.failed
 	}
-	return appspec.Resolved{Value: val, Sensitive: sensitive}, err
+	return out, err
 }
 
 // installFacts returns the values of the install by the names of appspec.InstallNames.
@@ -173,11 +244,15 @@ func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Com
 	return out, nil
 }
 
-// outputOf returns an output of a component, if the component and the output exist.
-func outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (appspec.Resolved, bool, error) {
+// outputOf returns an output of a component, if the component and the output exist. A view that opens nothing does not know
+// which outputs a blob has, and takes each one for existing.
+func outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string, as view) (appspec.Resolved, bool, error) {
 	k, err := tx.Component(id, component)
 	if err != nil || k.V.State != store.Present {
 		return appspec.Resolved{}, false, err
+	}
+	if as == toCompare && k.V.OutputsBlob != "" {
+		return appspec.Resolved{Value: withheld([]byte(k.V.OutputsBlob), store.Known{Fingerprint: k.V.OutputsFingerprint})}, true, nil
 	}
 	all, err := outputsOf(tx, k.V)
 	if err != nil {
@@ -186,6 +261,9 @@ func outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string) (app
 	o, ok := all[name]
 	if !ok {
 		return appspec.Resolved{}, false, nil
+	}
+	if as != toOpen && o.Sealed != nil {
+		return appspec.Resolved{Value: withheld(o.Sealed, o.Known), Sensitive: true}, true, nil
 	}
 	raw, err := openOutput(tx, k.V, name, o)
 	if err != nil {

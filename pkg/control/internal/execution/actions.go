@@ -170,17 +170,24 @@ func keepParams(tx *kernel.Tx, inst store.Install, old store.Deployment, d *stor
 	return err
 }
 
-// varsFor resolves the variables for a command of a deployment.
-func varsFor(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (map[string]appspec.Resolved, error) {
+// knownVars returns what is known of the variables for a command of a deployment. A destroy gets the variables of the last
+// apply, because their references may no longer resolve; they need no check.
+func knownVars(tx *kernel.Tx, inst store.Install, d store.Deployment, cmd deployment.Command) (map[string]appspec.Outline, error) {
 	n := d.Node(cmd.Component)
-	if n.Run == nil {
-		return catalog.VarsFor(tx, inst, d.Deployment, cmd)
+	version := d.Version
+	if n.Run != nil {
+		version = n.Run.Version
+	} else if n.Destroy {
+		return catalog.LastPlain(tx, inst.ID, cmd.Component)
 	}
-	v, err := catalog.ReadVersion(tx, n.Run.Version)
+	v, err := catalog.ReadVersion(tx, version)
 	if err != nil {
 		return nil, err
 	}
-	return catalog.RunVars(tx, inst, v, d, *n.Run)
+	if n.Run != nil {
+		return catalog.RunOutlines(tx, inst, v, d, *n.Run)
+	}
+	return catalog.Outlines(tx, inst, v, cmd.Component)
 }
 
 // ofRun sets the fields of a job that its action declares.

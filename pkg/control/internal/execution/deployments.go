@@ -107,6 +107,9 @@ func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.
 		return d, err
 	}
 	catalog.RecordAgents(tx, &inst.V, v)
+	if err := catalog.KeepFingerprintKey(tx, &inst.V); err != nil {
+		return d, err
+	}
 	if err := catalog.GenerateInputs(tx, &inst.V, v); err != nil {
 		return d, err
 	}

@@ -77,7 +77,7 @@ func allNodes(tx *kernel.Tx, inst store.Install, d *deployment.Deployment, versi
 		}
 		return teardownHooks(tx, inst, d, records)
 	}
-	inputs, err := checkInputs(tx, inst, v.Spec)
+	inputs, err := catalog.CheckInputs(tx, inst, v.Spec)
 	if err != nil {
 		return err
 	}
@@ -183,16 +183,6 @@ func acyclic(nodes []graph.Node, of map[string]store.Component) []graph.Node {
 			}
 		}
 	}
-}
-
-// checkInputs checks the install's inputs against the version to deploy, and returns their values. The version may declare other inputs than
-// the version from which the install was created.
-func checkInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App) (map[string]appspec.Resolved, error) {
-	given, err := catalog.OpenInputs(tx, inst.ID, inst.Inputs)
-	if err != nil {
-		return nil, err
-	}
-	return spec.CheckInputs(given)
 }
 
 // without returns the names that are not in off.

@@ -198,33 +198,22 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 		return cancelJob(tx, cmd.Cancel)
 	}
 	inst, err := placeOf(tx, stored, d, cmd)
-	var vars map[string]appspec.Resolved
-	if err == nil {
-		vars, err = varsFor(tx, inst, d, cmd)
-	}
-	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
-		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
-			Message: unplanned(d.Deployment, problem)}, nil
-	}
-	if fairlead.KindOf(err) == fairlead.KindInvalid || slices.Contains([]fairlead.Code{fairlead.CodeVersionAltered, fairlead.CodeRunnerExists, fairlead.CodeStateStorageChanged}, fairlead.CodeOf(err)) {
-		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err).Reason(), Message: err.Error()}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if raw, err := kernel.EncodeJSON(catalog.VarsRecord(vars)); err != nil {
-		return nil, fmt.Errorf("encode vars of component %s: %w", cmd.Component, err)
-	} else if len(raw) > catalog.MaxVars {
-		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.ReasonVarsTooLarge,
-			Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", cmd.Component, len(raw), catalog.MaxVars)}, nil
-	}
 	n := d.Node(cmd.Component)
-	if cmd.Operation == job.OpPlan && n.State == deployment.Planning && n.MayBeUpToDate() && !d.Refresh {
-		if same, err := upToDate(tx, inst, d, cmd.Component, vars); err != nil {
-			return nil, err
-		} else if same {
+	if err == nil && cmd.Operation == job.OpPlan && n.State == deployment.Planning && n.MayBeUpToDate() && !d.Refresh {
+		same := false
+		if same, err = upToDate(tx, inst, d, cmd.Component); same {
 			return deployment.UpToDate{Component: cmd.Component}, nil
 		}
+	}
+	var vars map[string]appspec.Outline
+	if err == nil {
+		vars, err = knownVars(tx, inst, d, cmd)
+	}
+	if err != nil {
+		return unplannable(d, cmd, err)
+	}
+	if size := sizeOfVars(vars); size > catalog.MaxVars {
+		return varsTooLarge(cmd.Component, size), nil
 	}
 	runner, err := runners.ServingRunner(tx, inst)
 	if err != nil {
@@ -252,18 +241,32 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 		j.Version = k.V.Version // a component is destroyed with the configuration that created it
 	}
 	if cmd.Operation.Mutates() && n.Run == nil {
-		if err := markUnknown(tx, inst, d, j, vars); err != nil {
-			return nil, err
+		if size, err := markUnknown(tx, inst, d, j); err != nil {
+			return unplannable(d, cmd, err)
+		} else if size > 0 {
+			return varsTooLarge(cmd.Component, size), nil
 		}
 	}
 	NewJob(tx, j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
 }
 
+// unplannable returns the event of a command that cannot be executed because of its values, or any other error itself.
+func unplannable(d store.Deployment, cmd deployment.Command, err error) (deployment.Event, error) {
+	if problem, ok := errors.AsType[*appspec.UnresolvedError](err); ok {
+		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
+			Message: unplanned(d.Deployment, problem)}, nil
+	}
+	if fairlead.KindOf(err) == fairlead.KindInvalid || slices.Contains([]fairlead.Code{fairlead.CodeVersionAltered, fairlead.CodeRunnerExists, fairlead.CodeStateStorageChanged}, fairlead.CodeOf(err)) {
+		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err).Reason(), Message: err.Error()}, nil
+	}
+	return nil, err
+}
+
 // upToDate reports whether the component needs no plan. If so, it records the deployment's
 // version as that of the component, as a plan without changes does.
-func upToDate(tx *kernel.Tx, inst store.Install, d store.Deployment, component string, vars map[string]appspec.Resolved) (bool, error) {
-	k, same, err := catalog.UpToDate(tx, inst, d.Version, component, vars)
+func upToDate(tx *kernel.Tx, inst store.Install, d store.Deployment, component string) (bool, error) {
+	k, same, err := catalog.UpToDate(tx, inst, d.Version, component)
 	if err != nil || !same || d.PlanOnly || k.V.Version == d.Version {
 		return same, err
 	}
@@ -274,6 +277,20 @@ func upToDate(tx *kernel.Tx, inst store.Install, d store.Deployment, component s
 	ofVersion(&k, v)
 	tx.PutComponent(k)
 	return true, nil
+}
+
+// sizeOfVars returns the number of bytes of the variables as JSON, as far as it is known.
+func sizeOfVars(vars map[string]appspec.Outline) int {
+	size := 0
+	for name, v := range vars {
+		size += len(name) + v.Size
+	}
+	return size
+}
+
+func varsTooLarge(component string, size int) deployment.Event {
+	return deployment.Unplannable{Component: component, Reason: fairlead.ReasonVarsTooLarge,
+		Message: fmt.Sprintf("the variables of component %s have %d bytes; a component may have %d", component, size, catalog.MaxVars)}
 }
 
 // unplanned returns why a component has no plan. A plan-only deployment does not know
@@ -299,11 +316,11 @@ func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 }
 
 // markUnknown marks a component as unknown before a job changes it. For an apply it
-// also stores the variables, which a later destroy needs.
-func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job, vars map[string]appspec.Resolved) error {
+// also stores the variables, which a later destroy needs. tooLarge is that of catalog.KeepMade.
+func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.Job) (tooLarge int, err error) {
 	k, err := tx.Component(inst.ID, j.Component)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if k.Version == 0 { // the first record: an apply that does not succeed must not end the doubt
 		k.V.Restored = inst.Restored
@@ -312,14 +329,14 @@ func markUnknown(tx *kernel.Tx, inst store.Install, d store.Deployment, j store.
 	if j.Operation == job.OpApply {
 		v, err := catalog.ReadVersion(tx, j.Version)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if err := madeFrom(tx, &k, inst, v, vars); err != nil {
-			return err
+		if tooLarge, err := madeFrom(tx, &k, inst, v); err != nil || tooLarge > 0 {
+			return tooLarge, err
 		}
 	}
 	tx.PutComponent(k)
-	return nil
+	return 0, nil
 }
 
 // cancelJob cancels a job. If the job had not started, it ends at once, and

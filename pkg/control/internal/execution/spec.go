@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/events"
-	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -90,7 +89,7 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 	if err := refer(tx, &s, inst.V, v, j, leaseToken); err != nil {
 		return nil, err
 	}
-	if s.Applied, err = applied(tx, t, j); err != nil {
+	if s.Applied, err = applied(tx, inst.V, v, t, j); err != nil {
 		return nil, err
 	}
 	return tx.Signer.Sign(tx.Ctx, s)
@@ -188,27 +187,15 @@ func refer(tx *kernel.Tx, s *events.JobSpec, inst store.Install, v catalog.Versi
 	return nil
 }
 
-func specVars(vars map[string]appspec.Resolved, component string) (map[string]events.SpecVar, error) {
-	out := make(map[string]events.SpecVar, len(vars))
-	for name, val := range vars {
-		raw, err := kernel.EncodeJSON(val.Value)
-		if err != nil {
-			return nil, fmt.Errorf("encode variable %s of component %s: %w", name, component, err)
-		}
-		out[name] = events.SpecVar{Value: raw, Sensitive: val.Sensitive}
-	}
-	return out, nil
-}
-
-// applied returns the version and variables of the component's last apply, for a plan
-// that reads no state. It returns nil if the component is absent, or its last apply did
-// not complete.
-func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, error) {
+// applied returns the version of the component's last apply and which of its variables have the same values now, for a plan
+// that reads no state. It compares fingerprints, and opens no secret. It returns nil if the component is absent, if its last
+// apply did not complete, or if it was recorded by a release that stored no fingerprints.
+func applied(tx *kernel.Tx, inst store.Install, now catalog.Version, t component.Type, j store.Job) (*events.Inputs, error) {
 	if !t.Blind || j.Operation != job.OpPlan {
 		return nil, nil
 	}
 	k, err := tx.Component(j.Install, j.Component)
-	if err != nil || k.V.State != store.Present || k.V.Doubtful() {
+	if err != nil || k.V.State != store.Present || k.V.Doubtful() || k.V.EnvDigest == "" {
 		return nil, err
 	}
 	v, err := catalog.ReadVersion(tx, k.V.Version)
@@ -218,16 +205,8 @@ func applied(tx *kernel.Tx, t component.Type, j store.Job) (*events.Inputs, erro
 	if err != nil {
 		return nil, err
 	}
-	resolved, err := catalog.LastVars(tx, j.Install, j.Component)
-	if err != nil {
-		return nil, err
-	}
-	vars, err := specVars(resolved, j.Component)
-	if err != nil {
-		return nil, err
-	}
-	in := events.InputsOf([]byte(j.ID), v.Artifacts[j.Component], vars)
-	return &in, nil
+	same, err := catalog.SameVars(tx, inst, now, k.V)
+	return &events.Inputs{Source: v.Artifacts[j.Component], Same: same}, err
 }
 
 // heldState returns the storage that holds the install's state. It refuses a runner

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
@@ -316,7 +315,7 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 			// The apply succeeded, so its outputs replace all earlier ones.
 			k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
 			k.V.Settle()
-			k.V.Outputs, k.V.OutputsBlob = nil, ""
+			k.V.Outputs, k.V.OutputsBlob, k.V.OutputsFingerprint = nil, "", ""
 			tx.PutComponent(k)
 		case j.Operation.Mutates() && rep.stateIsTrue():
 			k.V.State, k.V.Deployment, k.V.Base = store.Failed, j.Deployment, nil
@@ -328,7 +327,11 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 	switch {
 	case j.Operation == job.OpApply: // markUnknown stored the variables before the apply
 		k.V.State, k.V.Version, k.V.Deployment = store.Present, j.Version, j.Deployment
-		if err := catalog.KeepOutputs(tx, &k.V, rep.Outputs); err != nil {
+		inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
+		if err != nil {
+			return err
+		}
+		if err := catalog.KeepOutputs(tx, inst.V, &k.V, rep.Outputs); err != nil {
 			return err
 		}
 	case j.Operation == job.OpPlan && noOp:
@@ -337,8 +340,8 @@ func learn(tx *kernel.Tx, j store.Job, rep Report) error {
 		}
 	case j.Operation == job.OpDestroy, j.Operation == job.OpPlanDestroy && noOp && k.V.State != store.Absent:
 		tx.Drop(k.V.OutputsBlob, k.V.VarsBlob)
-		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars, k.V.Env = store.Absent, j.Deployment, nil, nil, nil
-		k.V.OutputsBlob, k.V.VarsBlob = "", ""
+		k.V.State, k.V.Deployment, k.V.Outputs, k.V.Vars, k.V.VarDigests = store.Absent, j.Deployment, nil, nil, nil
+		k.V.OutputsBlob, k.V.OutputsFingerprint, k.V.VarsBlob, k.V.EnvDigest = "", "", "", ""
 	default:
 		return nil
 	}
@@ -374,18 +377,14 @@ func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Rep
 	}
 	// These are the values that the plan used: while a deployment runs, no other
 	// request changes inputs, or outputs of components that this component needs.
-	vars, err := catalog.ResolveVars(tx, inst.V, v, j.Component)
-	if err != nil {
-		return false, fmt.Errorf("resolve variables of component %s: %w", j.Component, err)
-	}
-	if err := madeFrom(tx, k, inst.V, v, vars); err != nil {
-		return false, err
+	if tooLarge, err := madeFrom(tx, k, inst.V, v); err != nil || tooLarge > 0 {
+		return false, err // variables that are too large are not recorded, so the next deployment plans the component again
 	}
 	k.V.State, k.V.Deployment = store.Present, j.Deployment
 	if k.V.TypeOf().Blind {
 		return true, nil // the outputs stay those of its last apply
 	}
-	err = catalog.KeepOutputs(tx, &k.V, rep.Outputs)
+	err = catalog.KeepOutputs(tx, inst.V, &k.V, rep.Outputs)
 	return err == nil, err
 }
 
@@ -393,28 +392,20 @@ func vouch(tx *kernel.Tx, k *store.Stored[store.Component], j store.Job, rep Rep
 // components that it needs in this version, and its variables, sealed. They are stored
 // together, because the files of one version may not accept the variables of another,
 // and the needs of several versions can form a cycle. It also stores a digest of the
-// tool's environment variables, which Effective compares.
-func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version, vars map[string]appspec.Resolved) error {
-	var err error
+// tool's environment variables, which Effective compares. tooLarge is that of catalog.KeepMade.
+func madeFrom(tx *kernel.Tx, k *store.Stored[store.Component], inst store.Install, v catalog.Version) (tooLarge int, err error) {
 	if k.V.InSandbox, err = catalog.InSandbox(tx, inst, v, k.V.Name); err != nil {
-		return err
+		return 0, err
 	}
 	inst = inst.In(k.V.InSandbox)
-	raw, err := kernel.EncodeJSON(catalog.VarsRecord(vars))
-	if err != nil {
-		return fmt.Errorf("encode vars of component %s: %w", k.V.Name, err)
-	}
-	if err := catalog.KeepVars(tx, &k.V, raw); err != nil {
-		return err
-	}
-	if err := catalog.KeepEnv(tx, inst, &k.V); err != nil {
-		return err
+	if tooLarge, err = catalog.KeepMade(tx, inst, v, &k.V); err != nil || tooLarge > 0 {
+		return tooLarge, err
 	}
 	if k.V.BoundAt = (time.Time{}); inst.Bound != nil {
 		k.V.BoundAt = inst.Bound.At
 	}
 	ofVersion(k, v)
-	return nil
+	return 0, nil
 }
 
 // ofVersion records the version of the component, and what it is in this version.

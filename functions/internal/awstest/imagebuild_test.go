@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	images "github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact/ecr"
@@ -188,6 +190,9 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	pass := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t)}
 	defer v.startTask(r, "BuildRunnerTask", pass...)()
 	v.cli("runner", "check", "build", "--timeout", "1m")
+	base := httptest.NewServer(images.New())
+	defer base.Close()
+	v.cli("runner", "update", "build", "--set", "runner_configuration.job.environment.SBOM_GENERATOR="+imagebuildtest.Generator(t, strings.TrimPrefix(base.URL, "http://")))
 
 	app := filepath.Join(t.TempDir(), "app")
 	v.ok("copy the example", os.CopyFS(app, os.DirFS("../../../examples/docker-build")))
@@ -220,5 +225,11 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	id := ask[wire.Install](v.world, "install", "show", "acme").ID
 	if !v.registry.hasImage("fairlead/"+id+"/web", digest) {
 		t.Errorf("the install has no copy of the image: it is in %q", v.registry.with(digest))
+	}
+	want := []string{"application/vnd.in-toto+json", "application/vnd.in-toto.provenance+dsse"}
+	for _, repository := range []string{repositories[0], "fairlead/" + id + "/web"} {
+		if got := v.registry.referrers(repository, digest); !slices.Equal(got, want) {
+			t.Errorf("in %s, the image has the statements %q, want %q", repository, got, want)
+		}
 	}
 }

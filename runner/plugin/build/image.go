@@ -1,9 +1,11 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild"
@@ -25,8 +28,11 @@ import (
 // The variables that name the image builder, in job.environment of the build runner's configuration.
 const (
 	buildkitHost  = "BUILDKIT_HOST"  // address of BuildKit
-	sbomGenerator = "SBOM_GENERATOR" // image that writes the SBOM of an image; "": there is none
+	sbomGenerator = "SBOM_GENERATOR" // image that writes the SBOM of an image; default: defaultGenerator
 )
+
+// defaultGenerator is the generator of SBOMs of BuildKit's authors, which uses Syft.
+const defaultGenerator = "docker/buildkit-syft-scanner:stable-1"
 
 // layoutFolder is the folder of a workspace into which an image builder writes.
 const layoutFolder = "image"
@@ -46,7 +52,8 @@ func (p *Plugin) image(ctx context.Context, spec plugin.Spec, env plugin.Env, fo
 	if err := os.Mkdir(layout, 0o700); err != nil {
 		return plugin.Result{}, fmt.Errorf("create the workspace: %w", err)
 	}
-	request := imagebuild.Request{Context: source, Dockerfile: b.Image.Dockerfile, Target: b.Image.Target, Args: b.Image.Args, Platforms: b.Image.Platforms, Log: env.Log}
+	request := imagebuild.Request{Context: source, Dockerfile: b.Image.Dockerfile, Target: b.Image.Target, Args: b.Image.Args, Platforms: b.Image.Platforms,
+		Generator: cmp.Or(spec.Env[sbomGenerator], defaultGenerator), Log: env.Log}
 	if err := builder.Build(ctx, request, layout); err != nil {
 		return plugin.Result{}, err
 	}
@@ -54,12 +61,25 @@ func (p *Plugin) image(ctx context.Context, spec plugin.Spec, env plugin.Env, fo
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	if without := built.WithoutSBOM(); len(without) > 0 {
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonImageInvalid, "the image builder made no SBOM for %s. Find out whether the image that %s names is a generator of SBOMs for BuildKit", strings.Join(without, ", "), sbomGenerator)
+	}
 	fmt.Fprintf(env.Log, "pushing the image %s for %s, %d bytes\n", built.Digest, strings.Join(built.Platforms, ", "), built.Bytes)
-	if err := env.PushImage(ctx, spec.Push, layout, built.Digest); err != nil {
+	if err := env.PushImage(ctx, spec.Push, layout, built.Digest, statements(layout, built)); err != nil {
 		return plugin.Result{}, err
 	}
 	fmt.Fprintf(env.Log, "built component %s of app %s from %s: %s\n", b.Component, b.App, revision, built.Digest)
 	return plugin.Result{Built: &wire.Built{Artifact: built.Digest, Revision: revision}}, nil
+}
+
+// statements returns the SBOMs of the image, in the layout.
+func statements(layout string, built imagebuild.Image) (out []artifact.Statement) {
+	for _, s := range built.SBOMs {
+		out = append(out, artifact.SBOM(s.Platform, s.Digest, s.Size, func() (io.ReadCloser, error) {
+			return os.Open(filepath.Join(layout, "blobs", "sha256", strings.TrimPrefix(s.Digest, "sha256:")))
+		}))
+	}
+	return out
 }
 
 // builder returns the image builder that the operator has configured.
@@ -69,7 +89,7 @@ func (p *Plugin) builder(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 	if spec.Env[buildkitHost] == "" {
 		return p.codebuild(ctx, spec, env)
 	}
-	return &buildkit.Builder{Address: spec.Env[buildkitHost], Environ: environ, Generator: spec.Env[sbomGenerator], Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}, nil
+	return &buildkit.Builder{Address: spec.Env[buildkitHost], Environ: environ, Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}, nil
 }
 
 // codebuild returns the image builder in the account of a control plane on AWS.

@@ -27,7 +27,6 @@ const tool = "buildctl"
 type Builder struct {
 	Address   string            // of BuildKit, as buildctl takes it: unix://PATH, docker-container://NAME, tcp://HOST:PORT
 	Environ   map[string]string // whole environment of the tool; no login
-	Generator string            // image of the generator of SBOMs; "": the image has none
 	Workspace string            // folder of the job, which the tool may change; it has the context and the layout
 	Grace     time.Duration     // between the interrupt and the kill of the tool
 	// Confine is that of the job's plugin.Env.
@@ -87,8 +86,8 @@ func (b *Builder) args(r imagebuild.Request, layout string) []string {
 	if len(r.Platforms) > 0 {
 		args = append(args, "--opt=platform="+strings.Join(r.Platforms, ","))
 	}
-	if b.Generator != "" {
-		args = append(args, "--opt=attest:sbom=generator="+b.Generator)
+	if r.Generator != "" {
+		args = append(args, "--opt=attest:sbom=generator="+r.Generator)
 	}
 	// The tool reads this argument as a line of CSV, so a comma of the path needs quotes.
 	return append(args, `--output=type=oci,tar=false,"dest=`+strings.ReplaceAll(layout, `"`, `""`)+`"`)

@@ -1,26 +1,22 @@
 package buildkit_test
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
@@ -54,7 +50,7 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	git, images := httptest.NewServer(repositories), httptest.NewServer(registry.New())
+	git, images := httptest.NewServer(repositories), httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
 	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusNotFound)
@@ -67,6 +63,7 @@ func newHost(t *testing.T) *host {
 	t.Cleanup(git.Close)
 	t.Cleanup(images.Close)
 	h.git, h.registry = git.URL, strings.TrimPrefix(images.URL, "http://")
+	h.generator = imagebuildtest.Generator(t, h.registry)
 	return h
 }
 
@@ -76,8 +73,11 @@ func (h *host) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	env.Push = func(context.Context, string, *artifact.Artifact) (string, error) {
 		return "", plugin.Errorf(fairlead.ReasonInternal, "an image is no packed folder")
 	}
-	env.PushImage = func(ctx context.Context, repository, layout, digest string) error {
-		return artifact.PushImage(ctx, h.registry+"/"+repository, artifact.Access{}, layout, digest)
+	env.PushImage = func(ctx context.Context, repository, layout, digest string, statements []artifact.Statement) error {
+		if err := artifact.PushImage(ctx, h.registry+"/"+repository, artifact.Access{}, layout, digest); err != nil {
+			return err
+		}
+		return artifact.Attach(ctx, h.registry+"/"+repository, artifact.Access{}, digest, statements...)
 	}
 	env.Control = h.control
 	spec.Env = map[string]string{"BUILDKIT_HOST": h.address, "SBOM_GENERATOR": h.generator}
@@ -109,10 +109,18 @@ func (h *host) run(t *testing.T, files map[string]string, change ...func(*plugin
 	return res, log.String(), err
 }
 
-// pulled returns the pushed image.
+// pulled returns the pushed image, which has one platform.
 func (h *host) pulled(t *testing.T, digest string) v1.Image {
 	t.Helper()
-	img, err := remote.Image(h.ref(t, "images/o/app_1/web@"+digest))
+	index, err := remote.Index(h.ref(t, "images/o/app_1/web@"+digest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := index.IndexManifest()
+	if err != nil || len(m.Manifests) != 2 {
+		t.Fatalf("the index is %+v, %v; want an image and an attestation", m, err)
+	}
+	img, err := index.Image(m.Manifests[0].Digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,8 +262,8 @@ func TestLinkOfARepositoryReadsNoFileOfTheRunner(t *testing.T) {
 
 func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 	h := newHost(t)
-	none := *h
-	none.address = ""
+	none, silent, gone := *h, *h, *h
+	none.address, silent.generator, gone.generator = "", imagebuildtest.Silent(t, h.registry), "127.0.0.1:1/no/generator:1"
 	good := map[string]string{"Dockerfile": "FROM scratch\nCOPY Dockerfile /\n"}
 	for name, tc := range map[string]struct {
 		h      *host
@@ -270,6 +278,8 @@ func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 		"no packed folder":           {h, good, func(s *plugin.Spec) { s.Artifact = nil }, fairlead.ReasonSpecInvalid, "names no packed folder"},
 		"a source of another kind":   {h, good, func(s *plugin.Spec) { s.Build.From.Kind = events.OriginChart }, fairlead.ReasonSpecInvalid, "update it"},
 		"an image of another server": {h, map[string]string{"Dockerfile": "FROM 127.0.0.1:1/no/image:1\n"}, nil, fairlead.ReasonBuildFailed, "127.0.0.1:1"},
+		"a generator that is none":   {&silent, good, nil, fairlead.ReasonImageInvalid, "no SBOM for linux/"},
+		"a generator that is gone":   {&gone, good, nil, fairlead.ReasonBuildFailed, "127.0.0.1:1"},
 		"a stage that is not there":  {h, good, func(s *plugin.Spec) { s.Build.Image.Target = "small" }, fairlead.ReasonBuildFailed, "small"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,28 +295,77 @@ func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 	}
 }
 
-// With a generator in the runner's configuration, an image has its SBOM as an attestation, which is pushed with it.
+// Each image has an SBOM, as an attestation in its index and as a referrer of the index. The content is the same.
 func TestImageHasTheSBOMOfTheGenerator(t *testing.T) {
 	shortrun.OneDayIn(t, 2, 1)
 	h := newHost(t)
-	h.generator = h.registry + "/generator@" + h.pushGenerator(t)
-	res, log, err := h.run(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY page /srv/page\n", "page": "hello\n"})
+	res, log, err := h.run(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY page /srv/page\n", "page": "hello\n"},
+		func(s *plugin.Spec) { s.Build.Image.Platforms = []string{"linux/amd64", "linux/arm64"} })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, log)
 	}
-	index, err := remote.Index(h.ref(t, "images/o/app_1/web@"+res.Built.Artifact))
+	ref := h.ref(t, "images/o/app_1/web@"+res.Built.Artifact)
+	index, err := remote.Index(ref)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := index.IndexManifest()
-	if err != nil || len(m.Manifests) != 2 {
-		t.Fatalf("the index is %+v, %v; want an image and an attestation", m, err)
+	if err != nil || len(m.Manifests) != 4 {
+		t.Fatalf("the index is %+v, %v; want two images and two attestations", m, err)
 	}
-	sbom, err := index.Image(m.Manifests[1].Digest)
+	inside := map[string]bool{} // digests of the statements in the index
+	for _, d := range m.Manifests[2:] {
+		sbom, err := index.Image(d.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := statement(t, sbom)
+		if !strings.Contains(text, "https://spdx.dev/Document") || !strings.Contains(text, "srv/page") {
+			t.Errorf("the attestation is %s", text)
+		}
+		layers, err := sbom.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash, err := layers[0].Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside[hash.String()] = true
+	}
+	found, err := remote.Referrers(ref.Context().Digest(res.Built.Artifact))
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := sbom.Layers()
+	list, err := found.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var platforms []string
+	for _, d := range list.Manifests {
+		own, err := remote.Image(ref.Context().Digest(d.Digest.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := own.Manifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if manifest.ArtifactType != artifact.StatementType || !inside[manifest.Layers[0].Digest.String()] || manifest.Annotations["in-toto.io/predicate-type"] != "https://spdx.dev/Document" {
+			t.Errorf("the referrer is %+v", manifest)
+		}
+		platforms = append(platforms, manifest.Annotations["fairlead.platform"])
+	}
+	slices.Sort(platforms)
+	if !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}) {
+		t.Errorf("the image has SBOMs for %q as referrers", platforms)
+	}
+}
+
+// statement returns the only layer.
+func statement(t *testing.T, img v1.Image) string {
+	t.Helper()
+	layers, err := img.Layers()
 	if err != nil || len(layers) != 1 {
 		t.Fatalf("%d layers, %v", len(layers), err)
 	}
@@ -316,54 +375,10 @@ func TestImageHasTheSBOMOfTheGenerator(t *testing.T) {
 	}
 	defer content.Close()
 	text, err := io.ReadAll(content)
-	if err != nil || !bytes.Contains(text, []byte("https://spdx.dev/Document")) || !bytes.Contains(text, []byte("srv/page")) {
-		t.Errorf("the attestation is %s, %v", text, err)
-	}
-}
-
-// pushGenerator pushes the image of the generator and returns its digest.
-func (h *host) pushGenerator(t *testing.T) string {
-	t.Helper()
-	content, err := os.ReadFile(program.Build(t, "runner/plugin/build/imagebuild/imagebuildtest/generator"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	if err := w.WriteHeader(&tar.Header{Name: "generator", Mode: 0o755, Size: int64(len(content))}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(content); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := mutate.AppendLayers(empty.Image, layer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Config.Entrypoint = "linux", runtime.GOARCH, []string{"/generator"}
-	if img, err = mutate.ConfigFile(img, config); err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(h.ref(t, "generator:1"), img); err != nil {
-		t.Fatal(err)
-	}
-	digest, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return digest.String()
+	return string(text)
 }
 
 func contents(t *testing.T, img v1.Image) map[string]string {

@@ -174,7 +174,9 @@ func (g *registry) referrers(repository, digest string) (types []string) {
 	g.t.Helper()
 	answer := httptest.NewRecorder()
 	g.images.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v2/"+repository+"/referrers/"+digest, nil))
-	var list struct{ Manifests []struct{ ArtifactType string } }
+	var list struct {
+		Manifests []struct{ ArtifactType string }
+	}
 	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil {
 		g.t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package buildkit_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log"
@@ -9,13 +10,18 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fairlead/fairlead/events"
@@ -39,6 +45,7 @@ type host struct {
 	address   string         // of BuildKit; "": none is configured
 	generator string         // image of the generator of SBOMs
 	control   *client.Client // of a control plane that builds no images
+	secrets   map[string]string
 }
 
 func newHost(t *testing.T) *host {
@@ -79,7 +86,7 @@ func (h *host) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 		}
 		return artifact.Attach(ctx, h.registry+"/"+repository, artifact.Access{}, digest, statements...)
 	}
-	env.Control = h.control
+	env.Control, env.Environ = h.control, h.secrets
 	spec.Env = map[string]string{"BUILDKIT_HOST": h.address, "SBOM_GENERATOR": h.generator}
 	return build.New(build.Config{Environ: os.Environ()}).Run(ctx, spec, env)
 }
@@ -262,6 +269,19 @@ func TestLinkOfARepositoryReadsNoFileOfTheRunner(t *testing.T) {
 
 func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 	h := newHost(t)
+	inCodeBuild := *h
+	grants := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"region":"eu-central-1","project":"images"}`)
+	}))
+	defer grants.Close()
+	var err error
+	if inCodeBuild.control, err = client.New(grants.URL, "", client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	inCodeBuild.address = ""
+	login := func(s *plugin.Spec) { s.Build.Logins = map[string]string{"ghcr.io": "LOGIN"} }
 	none, silent, gone := *h, *h, *h
 	none.address, silent.generator, gone.generator = "", imagebuildtest.Silent(t, h.registry), "127.0.0.1:1/no/generator:1"
 	good := map[string]string{"Dockerfile": "FROM scratch\nCOPY Dockerfile /\n"}
@@ -273,6 +293,7 @@ func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 		says   string
 	}{
 		"no image builder":           {&none, good, nil, fairlead.ReasonBuilderMissing, "set BUILDKIT_HOST"},
+		"a login in CodeBuild":       {&inCodeBuild, good, login, fairlead.ReasonBuilderMissing, "AWS CodeBuild gets no login"},
 		"no Dockerfile":              {h, map[string]string{"page": ""}, nil, fairlead.ReasonSourceInvalid, `holds no file "Dockerfile"`},
 		"another packed folder":      {h, good, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:other" }, fairlead.ReasonSpecInvalid, "another one"},
 		"no packed folder":           {h, good, func(s *plugin.Spec) { s.Artifact = nil }, fairlead.ReasonSpecInvalid, "names no packed folder"},
@@ -292,6 +313,76 @@ func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 				t.Errorf("%+v, %v (%s)\n%s", res.Built, err, plugin.ReasonOf(err), log)
 			}
 		})
+	}
+}
+
+// A login to the registry of a base image is for this registry alone. The programs of the Dockerfile, the log and the image do
+// not have it, and no file of it remains.
+func TestPrivateBaseImageNeedsTheLogin(t *testing.T) {
+	const password = "5ecret-of-the-registry"
+	h := newHost(t)
+	behind := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	var mu sync.Mutex
+	var headers []string // Authorization of the requests to the registry that the login is not for
+	guard := func(accepts bool) string {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, given, _ := r.BasicAuth(); !accepts || given != password {
+				if !accepts {
+					mu.Lock()
+					headers = append(headers, r.Header.Get("Authorization"))
+					mu.Unlock()
+				}
+				w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			behind.ServeHTTP(w, r)
+		}))
+		t.Cleanup(web.Close)
+		return strings.TrimPrefix(web.URL, "http://")
+	}
+	private, other := guard(true), guard(false)
+	base, err := name.ParseReference(private + "/base:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}, Config: v1.Config{Labels: map[string]string{"base": "private"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(base, img, remote.WithAuth(&authn.Basic{Username: "reader", Password: password})); err != nil {
+		t.Fatal(err)
+	}
+	files := func(host string) map[string]string {
+		return map[string]string{"Dockerfile": "FROM " + host + "/base:1\nCOPY --chmod=0755 probe /probe\nRUN [\"/probe\", \"look\", \"/found\"]\n", "probe": probe(t)}
+	}
+	h.secrets = map[string]string{"LOGIN": "reader:" + password}
+	login := func(s *plugin.Spec) { s.Build.Logins = map[string]string{private: "LOGIN"} }
+	res, text, err := h.run(t, files(private), login)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	pulled := h.pulled(t, res.Built.Artifact)
+	if config, err := pulled.ConfigFile(); err != nil || config.Config.Labels["base"] != "private" {
+		t.Errorf("%+v, %v", config, err)
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte("reader:" + password))
+	found := contents(t, pulled)["found"]
+	if found == "" || strings.Contains(found, password) || strings.Contains(found, encoded) || strings.Contains(text, password) || strings.Contains(text, encoded) {
+		t.Errorf("the program of the Dockerfile or the log has the login: %s\n%s", found, text)
+	}
+	for name, run := range map[string]struct {
+		host   string
+		change func(*plugin.Spec)
+	}{"no login": {private, func(*plugin.Spec) {}}, "the login of another registry": {other, login}} {
+		if res, text, err := h.run(t, files(run.host), run.change); plugin.ReasonOf(err) != fairlead.ReasonBuildFailed || res.Built != nil || strings.Contains(err.Error()+text, password) {
+			t.Errorf("%s: %+v, %v\n%s", name, res.Built, err, text)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(headers) == 0 || slices.ContainsFunc(headers, func(v string) bool { return v != "" }) {
+		t.Errorf("the other registry got the headers %q", headers)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,21 +20,25 @@ import (
 
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
 	"github.com/fairlead/fairlead/tools/buildkitd/daemon"
+	"github.com/fairlead/fairlead/tools/kotool"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// TestDockerBuild runs the scripts of apps with a Dockerfile: `fairlead dev` with its own registry, the program of the plugin,
-// and a real BuildKit.
+// TestDockerBuild runs the scripts of apps with a Dockerfile or a Go program: `fairlead dev` with its own registry, the program of the
+// plugin, a real BuildKit, and ko.
 func TestDockerBuild(t *testing.T) {
 	shortrun.OneDayIn(t, 2, 0)
 	tool := toolOrSkip(t)
 	var server daemon.Server
 	t.Cleanup(server.Stop)
 	address, bin := server.Host(t)
+	compiler := kotool.Bin(t)
 	base := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(base.Close)
-	generator := imagebuildtest.Generator(t, strings.TrimPrefix(base.URL, "http://"))
+	host := strings.TrimPrefix(base.URL, "http://")
+	generator := imagebuildtest.Generator(t, host)
+	static := imagebuildtest.Base(t, host+"/static", nil, "linux/amd64", "linux/arm64")
 	plugins := filepath.Dir(program.Build(t, "runner/images"))
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
@@ -52,7 +57,8 @@ func TestDockerBuild(t *testing.T) {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("BUILDKIT", address)
 			env.Setenv("GENERATOR", generator)
-			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("BASE", static)
+			env.Setenv("PATH", strings.Join([]string{bin, compiler, filepath.Join(runtime.GOROOT(), "bin"), env.Getenv("PATH")}, string(filepath.ListSeparator)))
 			return setup(env)
 		}
 		testscript.Run(t, p)
@@ -146,7 +152,7 @@ func ask(ts *testscript.TestScript, method, url string, status int) []byte {
 	req, err := http.NewRequest(method, url, bytes.NewReader(nil))
 	ts.Check(err)
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	req.Header.Set("Accept", "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json")
+	req.Header.Set("Accept", "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json")
 	resp, err := http.DefaultClient.Do(req)
 	ts.Check(err)
 	defer resp.Body.Close()

@@ -20,8 +20,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fairlead/fairlead/events"
@@ -342,19 +340,9 @@ func TestPrivateBaseImageNeedsTheLogin(t *testing.T) {
 		return strings.TrimPrefix(web.URL, "http://")
 	}
 	private, other := guard(true), guard(false)
-	base, err := name.ParseReference(private + "/base:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}, Config: v1.Config{Labels: map[string]string{"base": "private"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(base, img, remote.WithAuth(&authn.Basic{Username: "reader", Password: password})); err != nil {
-		t.Fatal(err)
-	}
+	base := imagebuildtest.Base(t, private+"/base", &authn.Basic{Username: "reader", Password: password}, "linux/"+runtime.GOARCH)
 	files := func(host string) map[string]string {
-		return map[string]string{"Dockerfile": "FROM " + host + "/base:1\nCOPY --chmod=0755 probe /probe\nRUN [\"/probe\", \"look\", \"/found\"]\n", "probe": probe(t)}
+		return map[string]string{"Dockerfile": "FROM " + strings.Replace(base, private, host, 1) + "\nUSER 0\nCOPY --chmod=0755 probe /probe\nRUN [\"/probe\", \"look\", \"/found\"]\n", "probe": probe(t)}
 	}
 	h.secrets = map[string]string{"LOGIN": "reader:" + password}
 	login := func(s *plugin.Spec) { s.Build.Logins = map[string]string{private: "LOGIN"} }
@@ -363,7 +351,7 @@ func TestPrivateBaseImageNeedsTheLogin(t *testing.T) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	pulled := h.pulled(t, res.Built.Artifact)
-	if config, err := pulled.ConfigFile(); err != nil || config.Config.Labels["base"] != "private" {
+	if config, err := pulled.ConfigFile(); err != nil || config.Config.Labels["base"] != "of-the-test" {
 		t.Errorf("%+v, %v", config, err)
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte("reader:" + password))

@@ -8,7 +8,9 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -71,6 +73,40 @@ func push(t testing.TB, repository, pkg string, args ...string) string {
 		t.Fatal(err)
 	}
 	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	return ref.String()
+}
+
+// Base pushes an image without files for the platforms to the repository, and returns its reference by digest. Its label base is
+// "of-the-test".
+func Base(t testing.TB, repository string, login authn.Authenticator, platforms ...string) string {
+	t.Helper()
+	index := v1.ImageIndex(empty.Index)
+	for _, text := range platforms {
+		p, err := v1.ParsePlatform(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, RootFS: v1.RootFS{Type: "layers"},
+			Config: v1.Config{Labels: map[string]string{"base": "of-the-test"}, User: "65532"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
+	}
+	hash, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.NewDigest(repository + "@" + hash.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if login == nil {
+		login = authn.Anonymous
+	}
+	if err := remote.WriteIndex(ref, index, remote.WithAuth(login)); err != nil {
 		t.Fatal(err)
 	}
 	return ref.String()

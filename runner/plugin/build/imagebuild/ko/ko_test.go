@@ -22,12 +22,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"golang.org/x/mod/sumdb/dirhash"
 
 	"github.com/fairlead/fairlead/events"
@@ -84,34 +79,9 @@ func newBench(t *testing.T) *bench {
 		images.ServeHTTP(w, r)
 	}))
 	t.Cleanup(web.Close)
-	b.base = pushBase(t, strings.TrimPrefix(web.URL, "http://")+"/static")
+	b.base = imagebuildtest.Base(t, strings.TrimPrefix(web.URL, "http://")+"/static", &authn.Basic{Username: "reader", Password: password}, "linux/amd64", "linux/arm64")
 	b.serveModule()
 	return b
-}
-
-// pushBase pushes an image for two platforms.
-func pushBase(t *testing.T, repository string) string {
-	t.Helper()
-	index := v1.ImageIndex(empty.Index)
-	for _, arch := range []string{"amd64", "arm64"} {
-		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: arch, RootFS: v1.RootFS{Type: "layers"}, Config: v1.Config{Labels: map[string]string{"base": "of-" + arch}, User: "65532"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
-	}
-	hash, err := index.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := name.NewDigest(repository + "@" + hash.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.WriteIndex(ref, index, remote.WithAuth(&authn.Basic{Username: "reader", Password: password})); err != nil {
-		t.Fatal(err)
-	}
-	return ref.String()
 }
 
 // serveModule serves the module example.com/greeting by the protocol of module proxies.
@@ -231,7 +201,7 @@ func TestGoProgramBecomesAnImage(t *testing.T) {
 	}
 	for _, img := range imagebuildtest.Images(t, layout) {
 		config, err := img.ConfigFile()
-		if err != nil || config.Config.Labels["base"] != "of-"+config.Architecture || config.Config.User != "65532" || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/web"}) {
+		if err != nil || config.Config.Labels["base"] != "of-the-test" || config.Config.User != "65532" || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/web"}) {
 			t.Errorf("%+v, %v", config, err)
 		}
 		if config.Architecture != runtime.GOARCH {

@@ -67,7 +67,7 @@ const password = "5ecret-of-the-registry"
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	t.Setenv("PATH", kotool.Bin(t)+string(filepath.ListSeparator)+filepath.Join(runtime.GOROOT(), "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	t.Setenv("PATH", kotool.Bin(t)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	b := &bench{t: t}
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

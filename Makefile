@@ -113,7 +113,7 @@ old-tools: ## Build the oldest supported Terraform and OpenTofu, once: eight min
 kubernetes: ## Build the Kubernetes API server that tests use, once: six minutes on two cores
 	@$(GO) run ./tools/kubeserver
 
-buildkit: ## Build BuildKit, with which tests build images, once: four minutes on two cores
+buildkit: ## Build BuildKit and ko, with which tests build images, once: six minutes on two cores
 	@$(GO) run ./tools/buildkitd
 
 # With SMOKE=1 every section runs once with small counts: two minutes.

@@ -203,7 +203,7 @@ var bans = []ban{
 	{packages: "pkg/awsaction pkg/stackversion pkg/fairlead pkg/job pkg/component pkg/graph pkg/placement pkg/deployment pkg/diagnosis pkg/yamlnode pkg/runnerspec pkg/schedule",
 		never: "os os/exec net net/http database/sql io/ioutil github.com/aws/...",
 		why:   "pure packages decide; they do no input or output, and their tests need none"},
-	{packages: "...", except: "pkg/*/dynamo/... pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/awsrestore pkg/deadletter pkg/identity/... runner/agent/direct/service runner/internal/awsrole runner/internal/modeparameter runner/internal/secretsource runner/plugin/terraform/statebucket runner/plugin/terraform/mirror runner/images/ecr runner/internal/ekstoken runner/executor/... tools/...",
+	{packages: "...", except: "pkg/*/dynamo/... pkg/*/sqs pkg/*/cloudwatch pkg/*/s3 pkg/*/kms pkg/*/eventbridge pkg/*/ecr pkg/awsrestore pkg/deadletter pkg/identity/... runner/agent/direct/service runner/internal/awsrole runner/internal/modeparameter runner/internal/secretsource runner/plugin/terraform/statebucket runner/plugin/terraform/mirror runner/images/ecr runner/internal/ekstoken runner/executor/... runner/plugin/build/imagebuild/codebuildtest tools/...",
 		never: "github.com/aws/aws-sdk-go-v2/service/...",
 		why:   "only a driver or an executor, which gets an aws.Config, uses the client of a cloud service"},
 	{packages: "...", except: "runner/kubernetes/... runner/agent/clusters runner/executor/kubernetes/... runner/executor/kubelettest tools/...",

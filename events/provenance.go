@@ -35,7 +35,7 @@ const (
 )
 
 // Provenance is what a build did: which artifact it made, from what, when, and on which runner. It holds no secret: the
-// statement has neither Build.Vars nor Build.From.Credentials.
+// statement has what Build.Public returns.
 type Provenance struct {
 	Build
 	Artifact      string // digest of the artifact's manifest, sha256:…
@@ -212,9 +212,8 @@ func unproven(format string, args ...any) error {
 }
 
 // Check returns a *Refusal unless p states that a build of want at the revision made the artifact. It ignores
-// want.From.Credentials and want.Vars, which do not change an artifact.
+// what Build.Public leaves out.
 func (p Provenance) Check(want Build, revision, artifact string) error {
-	want.From.Credentials = ""
 	for _, f := range [][3]string{
 		{"the artifact", p.Artifact, artifact},
 		{"org", string(p.Org), string(want.Org)},

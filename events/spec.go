@@ -131,20 +131,35 @@ type Build struct {
 	From      Origin         `json:"from"`            // what is fetched
 	Vars      []string       `json:"vars,omitempty"`  // names of the variables that the app gives to the component, without values
 	Image     *ImageBuild    `json:"image,omitempty"` // how the image is built; nil: the artifact is the packed source
+	// Logins holds the names of secrets of the runner with the logins for the registries of base images, by their hosts.
+	Logins map[string]string `json:"logins,omitempty"`
 }
 
-// Same reports whether two builds make the same from the same: all of them but Vars and From.Credentials is equal.
+// Same reports whether two builds make the same from the same: all of them but Vars and the names of secrets is equal.
 func (b Build) Same(o Build) bool {
-	b.Vars, o.Vars, b.From.Credentials, o.From.Credentials = nil, nil, "", ""
+	b, o = b.Public(), o.Public()
 	return reflect.DeepEqual(b, o)
 }
 
-// ImageBuild is how an image is built from a Dockerfile. It holds no secret.
+// Public returns the build without Vars and without the names of secrets, which change nothing of what it makes.
+func (b Build) Public() Build {
+	b.Vars, b.From.Credentials, b.Logins = nil, "", nil
+	return b
+}
+
+// ImageBuild is how an image is built from a Dockerfile or a Go program. It holds no secret.
 type ImageBuild struct {
-	Dockerfile string            `json:"dockerfile"`          // path in the build context
-	Target     string            `json:"target,omitempty"`    // stage; "": the last one
-	Platforms  []string          `json:"platforms,omitempty"` // sorted; empty: that of the image builder
-	Args       map[string]string `json:"args,omitempty"`      // values of ARG instructions, by name
+	Dockerfile string            `json:"dockerfile,omitempty"` // path in the build context; "": Go makes the image
+	Target     string            `json:"target,omitempty"`     // stage; "": the last one
+	Platforms  []string          `json:"platforms,omitempty"`  // sorted; empty: that of the image builder
+	Args       map[string]string `json:"args,omitempty"`       // values of ARG instructions, by name
+	Go         *GoProgram        `json:"go,omitempty"`         // nil: a Dockerfile makes the image
+}
+
+// GoProgram is a Go program that is added to a base image.
+type GoProgram struct {
+	Package string `json:"package"` // folder of the main package in the component's folder
+	Base    string `json:"base"`    // image by digest
 }
 
 // Origin is a place from which a build fetches a source.

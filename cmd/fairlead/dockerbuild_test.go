@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,21 +14,30 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
 	"github.com/fairlead/fairlead/tools/buildkitd/daemon"
+	"github.com/fairlead/fairlead/tools/kotool"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
-// TestDockerBuild runs the scripts of apps with a Dockerfile: `fairlead dev` with its own registry, the program of the plugin,
-// and a real BuildKit.
+// TestDockerBuild runs the scripts of apps with a Dockerfile or a Go program: `fairlead dev` with its own registry, the program of the
+// plugin, a real BuildKit, and ko.
 func TestDockerBuild(t *testing.T) {
 	shortrun.OneDayIn(t, 2, 0)
 	tool := toolOrSkip(t)
 	var server daemon.Server
 	t.Cleanup(server.Stop)
 	address, bin := server.Host(t)
+	compiler := kotool.Bin(t)
+	base := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(base.Close)
+	host := strings.TrimPrefix(base.URL, "http://")
+	generator := imagebuildtest.Generator(t, host)
+	static := imagebuildtest.Base(t, host+"/static", nil, "linux/amd64", "linux/arm64")
 	plugins := filepath.Dir(program.Build(t, "runner/images"))
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
@@ -36,7 +47,7 @@ func TestDockerBuild(t *testing.T) {
 		p := params("dockerbuild")
 		p.Cmds["ready"], p.Cmds["id"], p.Cmds["replace"] = ready, id, replace
 		p.Cmds["repositories"], p.Cmds["commit"] = repositories, commit
-		p.Cmds["built"], p.Cmds["image"], p.Cmds["push-status"] = built, image, pushStatus
+		p.Cmds["built"], p.Cmds["image"], p.Cmds["push-status"], p.Cmds["statements"] = built, image, pushStatus, statements
 		setup := p.Setup
 		p.Setup = func(env *testscript.Env) error {
 			env.Setenv("FAIRLEAD_TOFU", tool)
@@ -44,7 +55,9 @@ func TestDockerBuild(t *testing.T) {
 			env.Setenv("FAIRLEAD_REGISTRY", program.Build(t, "cmd/fairlead-registry"))
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("BUILDKIT", address)
-			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("GENERATOR", generator)
+			env.Setenv("BASE", static)
+			env.Setenv("PATH", strings.Join([]string{bin, compiler, env.Getenv("PATH")}, string(filepath.ListSeparator)))
 			return setup(env)
 		}
 		testscript.Run(t, p)
@@ -67,17 +80,51 @@ func built(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], app.Version.Components[i].Artifact)
 }
 
-// image compares the content of an image in the registry of `fairlead dev`: "image HOST/REPOSITORY@DIGEST LABEL=VALUE".
+// repositoryURL returns the URL of the repository in "HOST/REPOSITORY@DIGEST", and the digest.
+func repositoryURL(reference string) (url, digest string) {
+	host, rest, _ := strings.Cut(reference, "/")
+	repository, digest, _ := strings.Cut(rest, "@")
+	return "http://" + host + "/v2/" + repository, digest
+}
+
+// statements compares the types of the statements that are referrers of an image, and writes the content of the last one to a
+// file: "statements FILE HOST/REPOSITORY@DIGEST TYPE...".
+func statements(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: statements FILE HOST/REPOSITORY@DIGEST TYPE...")
+	}
+	url, digest := repositoryURL(args[1])
+	type entry struct{ ArtifactType, Digest string }
+	var list struct{ Manifests []entry }
+	ts.Check(json.Unmarshal(ask(ts, http.MethodGet, url+"/referrers/"+digest, http.StatusOK), &list))
+	slices.SortFunc(list.Manifests, func(a, b entry) int { return strings.Compare(a.ArtifactType, b.ArtifactType) })
+	var types []string
+	var manifest struct{ Layers []struct{ Digest string } }
+	for _, m := range list.Manifests {
+		types = append(types, m.ArtifactType)
+		ts.Check(json.Unmarshal(ask(ts, http.MethodGet, url+"/manifests/"+m.Digest, http.StatusOK), &manifest))
+	}
+	slices.Sort(args[2:])
+	if !slices.Equal(types, args[2:]) {
+		ts.Fatalf("the image has the statements %q, want %q", types, args[2:])
+	}
+	content := append(ask(ts, http.MethodGet, url+"/blobs/"+manifest.Layers[0].Digest, http.StatusOK), '\n') // as the CLI ends a file
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), content, 0o600))
+}
+
+// image compares the content of an image in the registry of `fairlead dev`: "image HOST/REPOSITORY@DIGEST LABEL=VALUE". The image has one
+// platform, and an index.
 func image(ts *testscript.TestScript, neg bool, args []string) {
 	name, want, _ := strings.Cut(args[1], "=")
+	var index struct{ Manifests []struct{ Digest string } }
 	var manifest struct{ Config struct{ Digest string } }
-	host, rest, _ := strings.Cut(args[0], "/")
-	repository, digest, _ := strings.Cut(rest, "@")
-	ts.Check(json.Unmarshal(ask(ts, http.MethodGet, "http://"+host+"/v2/"+repository+"/manifests/"+digest, http.StatusOK), &manifest))
+	url, digest := repositoryURL(args[0])
+	ts.Check(json.Unmarshal(ask(ts, http.MethodGet, url+"/manifests/"+digest, http.StatusOK), &index))
+	ts.Check(json.Unmarshal(ask(ts, http.MethodGet, url+"/manifests/"+index.Manifests[0].Digest, http.StatusOK), &manifest))
 	var config struct {
 		Config struct{ Labels map[string]string }
 	}
-	ts.Check(json.Unmarshal(ask(ts, http.MethodGet, "http://"+host+"/v2/"+repository+"/blobs/"+manifest.Config.Digest, http.StatusOK), &config))
+	ts.Check(json.Unmarshal(ask(ts, http.MethodGet, url+"/blobs/"+manifest.Config.Digest, http.StatusOK), &config))
 	if got := config.Config.Labels[name]; neg || got != want {
 		ts.Fatalf("the image has %s=%q, want %q", name, got, want)
 	}
@@ -104,7 +151,7 @@ func ask(ts *testscript.TestScript, method, url string, status int) []byte {
 	req, err := http.NewRequest(method, url, bytes.NewReader(nil))
 	ts.Check(err)
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	req.Header.Set("Accept", "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json")
+	req.Header.Set("Accept", "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json")
 	resp, err := http.DefaultClient.Do(req)
 	ts.Check(err)
 	defer resp.Body.Close()

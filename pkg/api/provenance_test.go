@@ -34,6 +34,16 @@ func TestProvenanceIsServedAsItWasReported(t *testing.T) {
 	if res := c.send("POST", finish, building.lease, wire.FinishRequest{Outcome: "succeeded", Built: &lie}); res.StatusCode != http.StatusUnprocessableEntity || res.code(t) != "provenance-refused" {
 		t.Errorf("a statement about another artifact is answered with %d %s", res.StatusCode, res.body)
 	}
+	sign := "/runner/v1/jobs/" + building.claim.Job + "/provenance"
+	if res := c.send("POST", sign, building.lease, lie); res.StatusCode != http.StatusUnprocessableEntity || res.code(t) != "provenance-refused" {
+		t.Errorf("before the end, a statement about another artifact is answered with %d %s", res.StatusCode, res.body)
+	}
+	early := call[wire.SignedProvenance](c.plane, "POST", sign, building.lease, built)
+	for consequence, token := range map[string]string{"a person": c.api, "the agent": c.sessionToken, "no token": ""} {
+		if res := c.send("POST", sign, token, built); res.StatusCode != http.StatusUnauthorized && res.StatusCode != http.StatusForbidden {
+			t.Errorf("%s, who asks for a signature, is answered with %d %s", consequence, res.StatusCode, res.body)
+		}
+	}
 	call[struct{}](c.plane, "POST", finish, building.lease, wire.FinishRequest{Outcome: "succeeded", Built: &built})
 	v := call[wire.AppVersion](c.plane, "POST", "/v1/apps/site/versions", c.api, wire.PublishVersionRequest{Config: config, Artifacts: map[string]string{}, Builds: map[string]string{"web": building.claim.Job}, Name: "v1"})
 
@@ -45,6 +55,12 @@ func TestProvenanceIsServedAsItWasReported(t *testing.T) {
 	var envelope struct{ Payload []byte }
 	if err := json.Unmarshal(got.Envelope, &envelope); err != nil || string(envelope.Payload) != string(built.Statement) {
 		t.Errorf("the statement is %s, %v; want each byte of what the build reported", envelope.Payload, err)
+	}
+	if string(early.Envelope) != string(got.Envelope) {
+		t.Errorf("the envelope that the step got is %s, and the one of the version %s", early.Envelope, got.Envelope)
+	}
+	if res := c.send("POST", sign, building.lease, built); res.StatusCode < 400 {
+		t.Errorf("after the end of the build, a signature is answered with %d %s", res.StatusCode, res.body)
 	}
 	keys := call[wire.Meta](c.plane, "GET", "/v1/meta", "", nil).Keys
 	if len(keys) != 1 || keys[0].ID != got.KeyID {

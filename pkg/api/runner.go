@@ -378,6 +378,19 @@ func (s *server) startRoute(c *control.Control) {
 		})
 }
 
+func (s *server) signingRoute(c *control.Control) {
+	type provenance struct {
+		JobPath
+		Body wire.Built
+	}
+	register(s, op{Route: wire.SignProvenance, auth: leaseToken, tag: "Steps", summary: "Sign the statement about what a build job has made, before the job ends", status: http.StatusCreated,
+		problems: slices.Concat(ofAStep, codes{fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
+		func(ctx context.Context, in *provenance) (*body[wire.SignedProvenance], error) {
+			envelope, err := c.SignProvenance(ctx, callerOf(ctx).holder, control.Built(in.Body))
+			return answer(wire.SignedProvenance{Envelope: envelope}, err)
+		})
+}
+
 func (s *server) stepRoutes(c *control.Control) {
 	s.startRoute(c)
 	register(s, op{Route: wire.RenewLogAccess, auth: leaseToken, tag: "Steps", summary: "Get new credentials for the attempt's log", status: http.StatusCreated,
@@ -411,6 +424,7 @@ func (s *server) stepRoutes(c *control.Control) {
 			return answer(wire.ImageBuildAccess{CloudAccess: renderCloudAccess(a), Project: a.Image.Project, Bucket: a.Image.Bucket, Prefix: a.Image.Prefix,
 				LogGroup: a.Image.LogGroup, LogStream: a.Image.LogStream}, nil)
 		})
+	s.signingRoute(c)
 	type values struct {
 		JobPath
 		Name string `path:"name" pattern:"^(inputs|params|last|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`

@@ -14,12 +14,22 @@ import (
 )
 
 // ImageBuild is how a build makes the image of a component. All of it is the same for every install, and none of it is
-// secret. The folder of the component is the build context.
+// secret. The folder of the component is the build context, or has a Go program.
 type ImageBuild struct {
 	Dockerfile string            `json:"dockerfile,omitempty" alias:"file" doc:"The path of the Dockerfile in the component's folder. Default: Dockerfile."`
 	Target     string            `json:"target,omitempty" alias:"stage" doc:"The stage of the Dockerfile that becomes the image. Default: the last one."`
 	Platforms  []string          `json:"platforms,omitempty" check:"buildplatform" alias:"platform" doc:"The platforms of the image, such as linux/arm64. Default: that of the image builder."`
 	Args       map[string]string `json:"args,omitempty" check:"buildargs" alias:"arguments build_args" doc:"The values of the Dockerfile's ARG instructions, by name: constant texts."`
+	// Go is the Go program of the image; nil: a Dockerfile makes the image.
+	Go *GoProgram `json:"go,omitempty" alias:"golang ko" doc:"A Go program that becomes an image without a Dockerfile. It replaces dockerfile, target and args."`
+	// Logins holds the names of secrets of the build runner, by the host of a registry. They change no image.
+	Logins map[string]string `json:"logins,omitempty" check:"buildlogins" alias:"credentials registries" doc:"The names of secrets of the build runner, each with the login for the registry of a private base image, as USER:PASSWORD or as a token. By the registry's host, such as ghcr.io."`
+}
+
+// GoProgram is a Go program that a build compiles and adds to a base image.
+type GoProgram struct {
+	Package string `json:"package,omitempty" alias:"main path" doc:"The folder of the main package, in the component's folder. Default: the component's folder."`
+	Base    string `json:"base" must:"there" alias:"base_image from image" doc:"The image to which the program is added, by digest: HOST/NAME@sha256:DIGEST."`
 }
 
 // defaultDockerfile is the default of ImageBuild.Dockerfile.
@@ -30,13 +40,25 @@ const (
 	maxPlatforms = 20
 	maxBuildArgs = 100
 	maxArgsSize  = 4 << 10 // bytes of all args: the provenance of the build has them
+	maxLogins    = 20
 )
 
 var (
 	platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$`)
 	buildArgPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
+	loginHost       = regexp.MustCompile(`^` + imageHost + `$`)
 	targetPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 )
+
+// withoutLogins returns what decides the content of the image.
+func (b *ImageBuild) withoutLogins() *ImageBuild {
+	if b == nil {
+		return nil
+	}
+	out := *b
+	out.Logins = nil
+	return &out
+}
 
 // completeBuild fills in the omitted settings of a build, and sorts the platforms.
 func (c *Component) completeBuild() {
@@ -47,11 +69,15 @@ func (c *Component) completeBuild() {
 	if b == nil {
 		return
 	}
+	slices.Sort(b.Platforms)
+	if b.Go != nil {
+		b.Go.Package = path.Clean(b.Go.Package)
+		return
+	}
 	if b.Dockerfile == "" {
 		b.Dockerfile = defaultDockerfile
 	}
 	b.Dockerfile = path.Clean(b.Dockerfile)
-	slices.Sort(b.Platforms)
 }
 
 // checkImageBuild reports what is wrong with the build of an image.
@@ -71,8 +97,44 @@ func checkImageBuild(report reporter, where string, c Component) {
 		report(where, "missing-field", fmt.Sprintf("the component %s has no build", yamlnode.Quote(c.Name)), "")
 		return
 	}
-	checkDockerfile(report, where, b)
+	if b.Go != nil {
+		checkGoProgram(report, where, b)
+	} else {
+		checkDockerfile(report, where, b)
+	}
 	checkPlatforms(report, where+".platforms", b.Platforms)
+	checkLogins(report, where+".logins", b.Logins)
+}
+
+// checkGoProgram reports what is wrong with the build of a Go program.
+func checkGoProgram(report reporter, where string, b *ImageBuild) {
+	for field, given := range map[string]bool{"dockerfile": b.Dockerfile != "", "target": b.Target != "", "args": len(b.Args) > 0} {
+		if given {
+			report(where+"."+field, "field-of-dockerfile", fmt.Sprintf("the build of a Go program has no Dockerfile, but the field %s", field), "Remove the field, or the field go.")
+		}
+	}
+	if clean, message, _ := cleanSource(b.Go.Package); message != "" || clean != b.Go.Package {
+		report(where+".go.package", "invalid-package", fmt.Sprintf("%s is not a folder in the component's folder", yamlnode.Quote(b.Go.Package)), "Write a path with forward slashes, such as ./cmd/web.")
+	}
+	if b.Go.Base != "" && !IsImage(b.Go.Base) {
+		report(where+".go.base", "image-not-by-digest", fmt.Sprintf("%s is not an image by its digest", yamlnode.Quote(b.Go.Base)), "Write HOST/NAME@sha256:DIGEST. An image of Docker Hub has the host docker.io.")
+	}
+}
+
+// checkLogins reports what is wrong with the logins of a build.
+func checkLogins(report reporter, where string, logins map[string]string) {
+	if len(logins) > maxLogins {
+		report(where, "too-many-logins", fmt.Sprintf("the build has %d logins, %d are allowed", len(logins), maxLogins), "")
+	}
+	for _, host := range slices.Sorted(maps.Keys(logins)) {
+		if !loginHost.MatchString(host) {
+			report(where+"."+host, "invalid-host", fmt.Sprintf("%s is not the host of a registry", yamlnode.Quote(host)), "Write the host with its port, if it has one, such as ghcr.io. That of Docker Hub is docker.io.")
+		}
+		if logins[host] == "" {
+			report(where+"."+host, "invalid-name", "the login names no secret", "Write the name of a secret of the build runner, such as GHCR_LOGIN.")
+		}
+		checkCredentials(report, where+"."+host, logins[host])
+	}
 }
 
 func checkDockerfile(report reporter, where string, b *ImageBuild) {
@@ -114,10 +176,14 @@ func checkPlatforms(report reporter, where string, platforms []string) {
 	}
 }
 
-// lacksDockerfile returns "" if a component has its Dockerfile in its folder of fsys, or needs none because b is nil.
+// lacksDockerfile returns "" if a component has its Dockerfile or its Go program in its folder of fsys, or needs none because
+// b is nil.
 func lacksDockerfile(fsys fs.FS, folder string, b *ImageBuild) (message, hint string) {
 	if b == nil {
 		return "", ""
+	}
+	if b.Go != nil {
+		return lacksGoProgram(fsys, folder, b.Go)
 	}
 	real, err := follow(fsys, path.Join(folder, b.Dockerfile))
 	if err == nil {
@@ -127,4 +193,30 @@ func lacksDockerfile(fsys fs.FS, folder string, b *ImageBuild) (message, hint st
 		}
 	}
 	return fmt.Sprintf("holds no file %s", yamlnode.Quote(b.Dockerfile)), "A component of type " + component.DockerBuild + " is a folder with a Dockerfile. Write its path in the folder under build.dockerfile."
+}
+
+// lacksGoProgram returns "" if the component's folder has the Go module and the folder of the program.
+func lacksGoProgram(fsys fs.FS, folder string, g *GoProgram) (message, hint string) {
+	for _, want := range []struct {
+		name   string
+		folder bool
+		hint   string
+	}{
+		{"go.mod", false, "A Go program is in a Go module, whose top is the component's folder."},
+		{g.Package, true, "Write the folder of the main package under build.go.package."},
+	} {
+		real, err := follow(fsys, path.Join(folder, want.name))
+		var info fs.FileInfo
+		if err == nil {
+			info, err = fs.Stat(fsys, real)
+		}
+		switch {
+		case err == nil && info.IsDir() == want.folder:
+		case want.folder:
+			return fmt.Sprintf("holds no folder %s", yamlnode.Quote(want.name)), want.hint
+		default:
+			return fmt.Sprintf("holds no file %s", yamlnode.Quote(want.name)), want.hint
+		}
+	}
+	return "", ""
 }

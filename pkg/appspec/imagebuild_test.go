@@ -14,6 +14,8 @@ func dockerBuild(components string) string {
 	return "fairlead: v1\nname: shop\ncomponents:\n" + components
 }
 
+var goBase = "registry.example.com/static@sha256:" + strings.Repeat("a", 64)
+
 func TestImageBuildIsCompleteInItsCanonicalForm(t *testing.T) {
 	for _, tc := range []struct {
 		settings string
@@ -24,6 +26,10 @@ func TestImageBuildIsCompleteInItsCanonicalForm(t *testing.T) {
 		{", build: {dockerfile: ./deploy/../Dockerfile}", appspec.ImageBuild{Dockerfile: "Dockerfile"}},
 		{", build: {dockerfile: deploy/web, target: small, platforms: [linux/arm64, linux/amd64], args: {A: b, B: ''}}",
 			appspec.ImageBuild{Dockerfile: "deploy/web", Target: "small", Platforms: []string{"linux/amd64", "linux/arm64"}, Args: map[string]string{"A": "b", "B": ""}}},
+		{", build: {go: {package: ./cmd/../cmd/web, base: '" + goBase + "'}, platforms: [linux/arm64]}",
+			appspec.ImageBuild{Platforms: []string{"linux/arm64"}, Go: &appspec.GoProgram{Package: "cmd/web", Base: goBase}}},
+		{", build: {go: {base: '" + goBase + "'}, logins: {ghcr.io: GHCR}}",
+			appspec.ImageBuild{Go: &appspec.GoProgram{Package: ".", Base: goBase}, Logins: map[string]string{"ghcr.io": "GHCR"}}},
 	} {
 		app, problems := appspec.Parse("app.yaml", []byte(dockerBuild("  web: {type: docker-build, source: ./web"+tc.settings+"}\n")))
 		if problems != nil {
@@ -58,6 +64,16 @@ func TestProblemsOfImageBuilds(t *testing.T) {
 		{"type: docker-build, build: {args: {A: 1}}", "4:51 wrong-type"},
 		{"type: docker-build, build: {args: {A: " + strings.Repeat("a", 5000) + "}}", "4:44 too-long"},
 		{"type: docker-build, build: {file: x}", "4:44 unknown-field"},
+		{"type: docker-build, build: {go: {}}", "4:44 missing-field"},
+		{"type: docker-build, build: {go: {base: static}}", "4:44 image-not-by-digest"},
+		{"type: docker-build, build: {go: {base: 'registry.example.com/static:1'}}", "4:44 image-not-by-digest"},
+		{"type: docker-build, build: {go: {package: ../web, base: '" + goBase + "'}}", "4:44 invalid-package"},
+		{"type: docker-build, build: {go: {package: /web, base: '" + goBase + "'}}", "4:44 invalid-package"},
+		{"type: docker-build, build: {go: {base: '" + goBase + "'}, dockerfile: Dockerfile}", "4:44 field-of-dockerfile"},
+		{"type: docker-build, build: {go: {base: '" + goBase + "'}, args: {A: b}}", "4:44 field-of-dockerfile"},
+		{"type: docker-build, build: {logins: {'https://ghcr.io/': GHCR}}", "4:44 invalid-host"},
+		{"type: docker-build, build: {logins: {ghcr.io: 'user:password'}}", "4:44 invalid-name"},
+		{"type: docker-build, build: {logins: {ghcr.io: ''}}", "4:44 invalid-name"},
 		{"type: docker-build, options: {keep: 101}", "4:46 wrong-type"},
 		{"type: docker-build, options: {keep: many}", "4:46 wrong-type"},
 		{"type: docker-build, options: {kept: 1}", "4:46 unknown-option"},
@@ -135,5 +151,37 @@ func TestExampleOfTheReferencePageIsValid(t *testing.T) {
 	}
 	if b := app.Components[1].Build; b == nil || b.Dockerfile != "deploy/Dockerfile" || b.Target != "small" || len(b.Platforms) != 2 || len(b.Args) != 1 {
 		t.Errorf("the example has the build %+v", b)
+	}
+}
+
+func TestFolderNeedsItsGoProgram(t *testing.T) {
+	app := dockerBuild("  web:\n    type: docker-build\n    source: ./web\n    build: {go: {package: cmd/web, base: '" + goBase + "'}}\n")
+	files := fstest.MapFS{"app.yaml": {Data: []byte(app)}, "web/go.mod": {Data: []byte("module x\n")}, "web/main.go": {}}
+	if _, problems := appspec.Load(files); len(problems) != 1 || problems[0].Code != "missing-source" || problems[0].Line != 6 || !strings.Contains(problems[0].Message, "cmd/web") {
+		t.Errorf("without the folder of the package: %v", problems)
+	}
+	files["web/cmd/web/main.go"] = &fstest.MapFile{}
+	if _, problems := appspec.Load(files); problems != nil {
+		t.Error(problems)
+	}
+	delete(files, "web/go.mod")
+	if _, problems := appspec.Load(files); len(problems) != 1 || !strings.Contains(problems[0].Message, "go.mod") {
+		t.Errorf("without go.mod: %v", problems)
+	}
+}
+
+// A login changes no image: another name of its secret builds nothing again.
+func TestLoginsAreNoPartOfABuild(t *testing.T) {
+	parse := func(build string) appspec.Component {
+		t.Helper()
+		app, problems := appspec.Parse("app.yaml", []byte(dockerBuild("  web: {type: docker-build, source: ./web, build: {"+build+"}}\n")))
+		if problems != nil {
+			t.Fatal(problems)
+		}
+		return app.Components[0]
+	}
+	one, two, other := parse("logins: {ghcr.io: A}"), parse("logins: {ghcr.io: B}"), parse("target: x, logins: {ghcr.io: A}")
+	if !one.SameBuild(two) || one.SameBuild(other) {
+		t.Errorf("another login: %t, another target: %t", one.SameBuild(two), one.SameBuild(other))
 	}
 }

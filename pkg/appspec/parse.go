@@ -132,6 +132,7 @@ func (r *reader) rules() yamlnode.Rules {
 		"build":         {},
 		"buildplatform": {Schema: schema{"uniqueItems": true, "maxItems": maxPlatforms, "items": schema{"pattern": platformPattern.String()}}},
 		"buildargs":     {Schema: schema{"maxProperties": maxBuildArgs, "propertyNames": schema{"pattern": buildArgPattern.String()}}},
+		"buildlogins":   {Schema: schema{"maxProperties": maxLogins, "propertyNames": schema{"pattern": loginHost.String()}, "additionalProperties": schema{"pattern": runnerspec.OwnSecretName}}},
 		"enabled":       {Schema: schema{"pattern": switchPattern}},
 		"ownimage":      {Schema: schema{"type": "string", "pattern": imagePattern + "|" + imageReference}},
 		"dependson":     {Func: r.dependency, Schema: schema{"uniqueItems": true, "items": name}},

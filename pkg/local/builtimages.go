@@ -29,9 +29,14 @@ type builtImages struct {
 
 // entry is a descriptor of a manifest.
 type entry struct {
-	Digest    string  `json:"digest"`
-	Manifests []entry `json:"manifests"`
+	Digest      string            `json:"digest"`
+	Annotations map[string]string `json:"annotations"`
+	Manifests   []entry           `json:"manifests"`
 }
+
+// subjectAnnotation marks, in the index of a repository, the list of the referrers of a manifest, which is the value. The
+// registry's library writes it.
+const subjectAnnotation = "org.olareg.referrer.subject"
 
 // collect deletes the images that are not named and were pushed long ago. The registry's own collection then frees the space of
 // their layers. It stops at the first error; the next call deletes the rest.
@@ -72,12 +77,32 @@ func (b *builtImages) collectOf(ctx context.Context, folder string, named artifa
 			return err
 		}
 	}
+	if err := keepReferrers(folder, index.Manifests, kept); err != nil {
+		return err
+	}
 	for _, m := range index.Manifests {
 		if kept[m.Digest] {
 			continue
 		}
 		if err := b.delete(ctx, repository, m.Digest); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// keepReferrers adds the referrers of what is kept to kept, and the referrers of those.
+func keepReferrers(folder string, index []entry, kept map[string]bool) error {
+	for more := true; more; {
+		more = false
+		for _, m := range index {
+			if kept[m.Digest] || !kept[m.Annotations[subjectAnnotation]] {
+				continue
+			}
+			more = true
+			if err := keepAll(folder, m.Digest, kept); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/tools/program"
 )
 
@@ -245,6 +246,36 @@ func TestBuiltImageStaysWhileAVersionNamesIt(t *testing.T) {
 	}
 	const built, copies = "images/default/app_1/web", "images/default/ins_1/web"
 	named, unnamed, copied := push(built), push(built), push(copies)
+	for _, digest := range []string{named, unnamed} {
+		if err := artifact.Attach(t.Context(), host+"/"+built, artifact.Access{}, digest, artifact.SignedProvenance([]byte("{}"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	statements := func(digest string) int {
+		t.Helper()
+		ref, err := name.NewDigest(host + "/" + built + "@" + digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := remote.Referrers(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := found.IndexManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range m.Manifests {
+			img, err := remote.Image(ref.Context().Digest(d.Digest.String()))
+			if err == nil {
+				_, err = img.Layers()
+			}
+			if err != nil {
+				t.Errorf("the registry lists a statement that it does not have: %v", err)
+			}
+		}
+		return len(m.Manifests)
+	}
 	names := func(_ context.Context, repository, digest string) (bool, error) {
 		return repository == copies || digest == named, nil
 	}
@@ -265,6 +296,9 @@ func TestBuiltImageStaysWhileAVersionNamesIt(t *testing.T) {
 	}
 	if whole(built, unnamed) {
 		t.Error("an image that is not named is still there")
+	}
+	if n, other := statements(named), statements(unnamed); n != 1 || other != 0 {
+		t.Errorf("%d statements about the image that is named, want 1; %d about the one that went, want 0", n, other)
 	}
 	// The registry's own collection runs at its end.
 	if err := s.closeParts(); err != nil {

@@ -48,8 +48,8 @@ type Env struct {
 	// Push stores an artifact in a repository of the control plane's registry and returns its digest. nil: the job may not push.
 	Push func(ctx context.Context, repository string, a *artifact.Artifact) (digest string, err error)
 	// PushImage stores the image of an image layout in a repository of the control plane's registry. The layout was checked,
-	// and the image has the digest. nil: the job may not push.
-	PushImage func(ctx context.Context, repository, layout, digest string) error
+	// and the image has the digest. The statements become referrers of the image. nil: the job may not push.
+	PushImage func(ctx context.Context, repository, layout, digest string, statements []artifact.Statement) error
 	// Image is the component's image in the control plane's registry; nil: its artifact is another one.
 	Image *BuiltImage
 	// Confine runs the function f, which starts tools, and confines f and the tools. They can access only the files in the

@@ -104,12 +104,22 @@ func (a *execution) pusher(c *client.Client, token string, hide func(string)) fu
 const imageTimeout = 30 * time.Minute
 
 // imagePusher returns a function that pushes images to the registry that the control plane names.
-func (a *execution) imagePusher(c *client.Client, token string, hide func(string)) func(context.Context, string, string, string) error {
-	return func(ctx context.Context, repository, layout, digest string) error {
+func (a *execution) imagePusher(c *client.Client, token string, hide func(string)) func(context.Context, string, string, string, []artifact.Statement) error {
+	return func(ctx context.Context, repository, layout, digest string, statements []artifact.Statement) error {
 		return a.push(ctx, c, token, hide, imageTimeout, func(ctx context.Context, access artifact.Access) error {
-			return artifact.PushImage(ctx, a.inRegistry(repository), access, layout, digest)
+			if err := artifact.PushImage(ctx, a.inRegistry(repository), access, layout, digest); err != nil {
+				return err
+			}
+			return artifact.Attach(ctx, a.inRegistry(repository), access, digest, statements...)
 		})
 	}
+}
+
+// attachProvenance makes the signed provenance of a built image a referrer of the image, in the registry that has it.
+func (a *execution) attachProvenance(ctx context.Context, c *client.Client, token string, hide func(string), repository, digest string, envelope []byte) error {
+	return a.push(ctx, c, token, hide, fetchTimeout, func(ctx context.Context, access artifact.Access) error {
+		return artifact.Attach(ctx, a.inRegistry(repository), access, digest, artifact.SignedProvenance(envelope))
+	})
 }
 
 // inRegistry returns the name of a repository with the host of its registry.

@@ -25,7 +25,7 @@ const secretTimeout = 30 * time.Second
 // gets it.
 func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secrets *redact.Set) (map[string]string, error) {
 	if spec.Build != nil {
-		return a.giveBuildSecret(ctx, spec.Build.From.Credentials, secrets)
+		return a.giveBuildSecrets(ctx, spec.Build, secrets)
 	}
 	if op := job.Operation(spec.Operation); op.OfRunner() || op == job.OpMigrateState {
 		return map[string]string{}, nil // these start no code of the app
@@ -76,8 +76,22 @@ func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secre
 	return env, nil
 }
 
-// giveBuildSecret reads the secret of the build runner with this name, which must not be limited to a component. It
-// returns an environment with the secret, which the plugin does not give to a tool. If name is "", the build needs none.
+// giveBuildSecrets reads the secrets of the build runner that the build names. It returns an environment with them, which the
+// plugin gives to no tool.
+func (a *execution) giveBuildSecrets(ctx context.Context, b *events.Build, secrets *redact.Set) (map[string]string, error) {
+	out := map[string]string{}
+	for _, name := range append(slices.Sorted(maps.Values(b.Logins)), b.From.Credentials) {
+		given, err := a.giveBuildSecret(ctx, name, secrets)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(out, given)
+	}
+	return out, nil
+}
+
+// giveBuildSecret reads the secret of the build runner with this name, which must not be limited to a component. It returns
+// an environment with the secret. If name is "", the build needs none.
 func (a *execution) giveBuildSecret(ctx context.Context, name string, secrets *redact.Set) (map[string]string, error) {
 	if name == "" {
 		return map[string]string{}, nil

@@ -2,21 +2,20 @@ package awstest
 
 import (
 	"bytes"
-	"context"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	images "github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact/ecr"
@@ -37,44 +36,13 @@ import (
 func (w *world) buildImages() {
 	w.t.Helper()
 	address, bin := buildkit.Host(w.t)
-	logs := &buildLogs{w: w, made: map[string]bool{}}
+	logs := &codebuildtest.Logs{Client: func(role string) (*cloudwatchlogs.Client, error) {
+		c, err := w.guard.Open("codebuild.amazonaws.com", role, "AWSCodeBuild")
+		return cloudwatchlogs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(w.gates["CLOUDWATCH_LOGS"].url),
+			Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)}), err
+	}}
 	w.images = codebuildtest.New(w.t, accountID, region, w.projects["BuildRunnerImages"], codebuildtest.Machine{
-		Path: codebuildtest.Docker(w.t, filepath.Join(bin, "buildctl"), address), Environ: []string{"HTTPS_PROXY=" + w.proxy, "CURL_CA_BUNDLE=" + w.authority}, Log: logs.write})
-}
-
-// buildLogs writes the logs of builds as CodeBuild does.
-type buildLogs struct {
-	w    *world
-	mu   sync.Mutex
-	made map[string]bool // by stream
-}
-
-func (l *buildLogs) write(role, group, stream string, lines []string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a build ends after its test
-	defer cancel()
-	c, err := l.w.guard.Open("codebuild.amazonaws.com", role, "AWSCodeBuild")
-	if err != nil {
-		return err
-	}
-	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(l.w.gates["CLOUDWATCH_LOGS"].url),
-		Credentials: credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)})
-	if !l.made[stream] {
-		if _, err := client.CreateLogStream(ctx, &cloudwatchlogs.CreateLogStreamInput{LogGroupName: &group, LogStreamName: &stream}); err != nil {
-			return err
-		}
-		l.made[stream] = true
-	}
-	var events []logtypes.InputLogEvent
-	for _, line := range lines {
-		if line == "" {
-			line = " " // CloudWatch refuses an empty event
-		}
-		events = append(events, logtypes.InputLogEvent{Message: &line, Timestamp: aws.Int64(time.Now().UnixMilli())})
-	}
-	_, err = client.PutLogEvents(ctx, &cloudwatchlogs.PutLogEventsInput{LogGroupName: &group, LogStreamName: &stream, LogEvents: events})
-	return err
+		Path: codebuildtest.Docker(w.t, filepath.Join(bin, "buildctl"), address), Environ: []string{"HTTPS_PROXY=" + w.proxy, "CURL_CA_BUNDLE=" + w.authority}, Log: logs.Write})
 }
 
 // withBuildRunner returns the parameters of a stack with a build runner.
@@ -128,6 +96,17 @@ func TestImageIsBuiltWithoutARightToPush(t *testing.T) {
 		t.Errorf("the build leaves %v", out.Contents)
 	}
 
+	// A later attempt may read which build an earlier one has started, and stop it.
+	later, err := granter.BuildImage(t.Context(), "app_a", "job_a", 2)
+	w.ok("open the session of a second attempt", err)
+	left, err := granter.BuildImage(t.Context(), "app_a", "job_a", 1)
+	w.ok("open the session of a first attempt", err)
+	_, err = objects.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &left.Image.Bucket, Key: aws.String(left.Image.Prefix + "build"), Body: strings.NewReader(w.images.IDs()[0])})
+	w.ok("store the build of a first attempt", err)
+	if _, log, err := build(imageAccess(later), "job_a-2"); err != nil {
+		t.Errorf("the second attempt: %v\n%s", err, log)
+	}
+
 	w.refused.attack()
 	for name, change := range map[string]func(*wire.ImageBuildAccess){
 		"the objects of another job": func(a *wire.ImageBuildAccess) { a.Prefix = strings.Replace(a.Prefix, "job_a", "job_b", 1) },
@@ -144,10 +123,10 @@ func TestImageIsBuiltWithoutARightToPush(t *testing.T) {
 	}
 	other := mine
 	other.LogStream = strings.Replace(mine.LogStream, "job_a", "job_b", 1)
-	if _, log, err := build(other, "job_a-2"); err != nil || !strings.Contains(log.String(), "cannot be read") {
+	if _, log, err := build(other, "job_a-3"); err != nil || !strings.Contains(log.String(), "cannot be read") {
 		t.Errorf("with the log of another job, the build ends with %v and the log\n%s", err, log)
 	}
-	if !slices.Equal(w.images.Statuses(), []string{"SUCCEEDED", "SUCCEEDED"}) {
+	if !slices.Equal(w.images.Statuses(), []string{"SUCCEEDED", "SUCCEEDED", "SUCCEEDED"}) {
 		t.Errorf("the builds are %q", w.images.Statuses())
 	}
 	// The registry gives no login to the credentials of the step, and none to those of CodeBuild.
@@ -188,6 +167,9 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	pass := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t)}
 	defer v.startTask(r, "BuildRunnerTask", pass...)()
 	v.cli("runner", "check", "build", "--timeout", "1m")
+	base := httptest.NewServer(images.New())
+	defer base.Close()
+	v.cli("runner", "update", "build", "--set", "runner_configuration.job.environment.SBOM_GENERATOR="+imagebuildtest.Generator(t, strings.TrimPrefix(base.URL, "http://")))
 
 	app := filepath.Join(t.TempDir(), "app")
 	v.ok("copy the example", os.CopyFS(app, os.DirFS("../../../examples/docker-build")))
@@ -220,5 +202,11 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	id := ask[wire.Install](v.world, "install", "show", "acme").ID
 	if !v.registry.hasImage("fairlead/"+id+"/web", digest) {
 		t.Errorf("the install has no copy of the image: it is in %q", v.registry.with(digest))
+	}
+	want := []string{"application/vnd.in-toto+json", "application/vnd.in-toto.provenance+dsse"}
+	for _, repository := range []string{repositories[0], "fairlead/" + id + "/web"} {
+		if got := v.registry.referrers(repository, digest); !slices.Equal(got, want) {
+			t.Errorf("in %s, the image has the statements %q, want %q", repository, got, want)
+		}
 	}
 }

@@ -169,6 +169,24 @@ func (g *registry) hasImage(repository, digest string) bool {
 	return answer.Code == http.StatusOK
 }
 
+// referrers returns the types of what refers to an image, sorted.
+func (g *registry) referrers(repository, digest string) (types []string) {
+	g.t.Helper()
+	answer := httptest.NewRecorder()
+	g.images.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v2/"+repository+"/referrers/"+digest, nil))
+	var list struct {
+		Manifests []struct{ ArtifactType string }
+	}
+	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil {
+		g.t.Fatal(err)
+	}
+	for _, m := range list.Manifests {
+		types = append(types, m.ArtifactType)
+	}
+	slices.Sort(types)
+	return types
+}
+
 // has reports whether the repository has an image by a tag or digest.
 func (g *registry) has(repository, reference string) bool {
 	answer := httptest.NewRecorder()

@@ -163,6 +163,7 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		},
 		"POST /runner/v1/jobs/job_1/pull-login":         func(c *client.Client) error { _, err := c.PullLogin(ctx, "job_1"); return err },
 		"POST /runner/v1/jobs/job_1/image-build-access": func(c *client.Client) error { _, err := c.ImageBuild(ctx, "job_1"); return err },
+		"POST /runner/v1/jobs/job_1/provenance":         func(c *client.Client) error { _, err := c.SignProvenance(ctx, "job_1", wire.Built{}); return err },
 		"POST /runner/v1/jobs/job_1/log-access":         func(c *client.Client) error { _, err := c.RenewLogAccess(ctx, "job_1"); return err },
 		"PUT /runner/v1/jobs/job_1/log?offset=5":        func(c *client.Client) error { _, err := c.AppendLog(ctx, "job_1", 5, []byte("line\n")); return err },
 		"POST /runner/v1/jobs/job_1/finish":             func(c *client.Client) error { return c.Finish(ctx, "job_1", wire.FinishRequest{}) },

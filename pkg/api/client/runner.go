@@ -100,6 +100,11 @@ func (c *Client) ImageBuild(ctx context.Context, job string) (wire.ImageBuildAcc
 	return get[wire.ImageBuildAccess](ctx, c, call{route: wire.GetImageBuild, path: vars{"job": job}})
 }
 
+// SignProvenance returns the signed statement about what a build job has made. The job then still has to report the same.
+func (c *Client) SignProvenance(ctx context.Context, job string, built wire.Built) (wire.SignedProvenance, error) {
+	return get[wire.SignedProvenance](ctx, c, call{route: wire.SignProvenance, path: vars{"job": job}, in: built})
+}
+
 // GetWarmMarker returns the place of a warm step's marker. The client's token must be the warm token of the step.
 func (c *Client) GetWarmMarker(ctx context.Context, warm string) (wire.WarmMarker, error) {
 	return get[wire.WarmMarker](ctx, c, call{route: wire.GetWarmMarker, path: vars{"warm": warm}})

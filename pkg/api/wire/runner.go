@@ -32,6 +32,7 @@ var (
 	RenewLogAccess   = Route{"renew-log-access", "POST", "/runner/v1/jobs/{job}/log-access"}
 	GetPullLogin     = Route{"create-pull-login", "POST", "/runner/v1/jobs/{job}/pull-login"}
 	GetImageBuild    = Route{"create-image-build-access", "POST", "/runner/v1/jobs/{job}/image-build-access"}
+	SignProvenance   = Route{"sign-provenance", "POST", "/runner/v1/jobs/{job}/provenance"}
 	GetValues        = Route{"get-values", "GET", "/runner/v1/jobs/{job}/values/{name}"}
 	FinishJob        = Route{"finish-job", "POST", "/runner/v1/jobs/{job}/finish"}
 	StagePart        = Route{"stage-part", "PUT", "/runner/v1/jobs/{job}/parts/{digest}/{part}"}
@@ -473,6 +474,11 @@ type Built struct {
 	Revision string `json:"revision" maxLength:"80" doc:"Commit that was built, or digest of the archive of the chart or module"`
 	// Statement is bytes and not JSON, because a signature covers each byte.
 	Statement []byte `json:"statement,omitempty" maxLength:"22000" doc:"The in-toto statement of the build, with the provenance of SLSA; base64"`
+}
+
+// SignedProvenance is the statement about a build with the control plane's signature.
+type SignedProvenance struct {
+	Envelope []byte `json:"envelope" doc:"The DSSE envelope of the statement, as JSON; base64"`
 }
 
 // FullOutput is an output with its value, sensitive or not.

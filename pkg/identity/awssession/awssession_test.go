@@ -91,6 +91,7 @@ func TestPolicyIsExact(t *testing.T) {
 	if got, err := awssession.ImageBuildPolicy(places, "app_a", "job_a", 3); err != nil || got != `{"Version":"2012-10-17","Statement":[`+
 		`{"Effect":"Allow","Action":["codebuild:StartBuild","codebuild:BatchGetBuilds","codebuild:StopBuild"],"Resource":"arn:aws:codebuild:eu-central-1:123456789012:project/fairlead-prod-image-build"},`+
 		`{"Effect":"Allow","Action":["s3:GetObject","s3:PutObject","s3:DeleteObject"],"Resource":"arn:aws:s3:::builds-1a2b/builds/app_a/job_a/3/*"},`+
+		`{"Effect":"Allow","Action":["s3:GetObject"],"Resource":"arn:aws:s3:::builds-1a2b/builds/app_a/job_a/*/build"},`+
 		`{"Effect":"Allow","Action":["logs:GetLogEvents"],"Resource":"arn:aws:logs:eu-central-1:123456789012:log-group:/fairlead-prod/image-build:log-stream:app_a/job_a/3/*"}]}` {
 		t.Errorf("the policy of an image's build is %s, %v", got, err)
 	}

@@ -191,7 +191,8 @@ func BuildPolicy(p Places, app fairlead.AppID, component string) (string, error)
 }
 
 // ImageBuildPolicy returns the session policy of an attempt of a build that lets AWS CodeBuild build an image, as JSON: it
-// permits builds of the project, access to the attempt's own objects, and reading the attempt's own log. It permits no push.
+// permits builds of the project, access to the attempt's own objects, reading which build an earlier attempt of the job has
+// started, and reading the attempt's own log. It permits no push.
 func ImageBuildPolicy(p Places, app fairlead.AppID, id fairlead.JobID, epoch int64) (string, error) {
 	if !identifier.MatchString(string(app)) || !identifier.MatchString(string(id)) || epoch < 1 || p.Images.Project == "" {
 		return "", fmt.Errorf("session policy: job %.80q of app %.80q with epoch %d is not an attempt of a build, or nothing builds images", id, app, epoch)
@@ -200,6 +201,7 @@ func ImageBuildPolicy(p Places, app fairlead.AppID, id fairlead.JobID, epoch int
 	return render([]statement{
 		{Effect: "Allow", Action: imageBuildActions[:], Resource: p.arn("codebuild", "project/"+own.Project)},
 		{Effect: "Allow", Action: imageFileActions[:], Resource: "arn:" + p.Partition + ":s3:::" + own.Bucket + "/" + own.Prefix + "*"},
+		{Effect: "Allow", Action: imageFileActions[:1], Resource: "arn:" + p.Partition + ":s3:::" + own.Bucket + "/" + builds + string(app) + "/" + string(id) + "/*/build"},
 		{Effect: "Allow", Action: []string{"logs:GetLogEvents"}, Resource: p.arn("logs", "log-group:"+own.LogGroup+":log-stream:"+own.LogStream+"/*")},
 	})
 }

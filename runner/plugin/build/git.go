@@ -79,6 +79,9 @@ func (g git) environ() map[string]string {
 	login := loginFor(from, g.env.Environ[from.Credentials])
 	g.env.Complete(out)
 	delete(out, from.Credentials)
+	for _, name := range g.spec.Build.Logins {
+		delete(out, name)
+	}
 	settings := [][2]string{
 		{"core.hooksPath", "/dev/null"},
 		{"core.fsmonitor", "false"},

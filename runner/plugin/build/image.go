@@ -1,9 +1,11 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,26 +16,31 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/buildkit"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuild"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/ko"
 	"github.com/fairlead/fairlead/runner/plugin/internal/toolprocess"
 )
 
 // The variables that name the image builder, in job.environment of the build runner's configuration.
 const (
 	buildkitHost  = "BUILDKIT_HOST"  // address of BuildKit
-	sbomGenerator = "SBOM_GENERATOR" // image that writes the SBOM of an image; "": there is none
+	sbomGenerator = "SBOM_GENERATOR" // image that writes the SBOM of an image; default: defaultGenerator
 )
+
+// defaultGenerator is the generator of SBOMs of BuildKit's authors, which uses Syft.
+const defaultGenerator = "docker/buildkit-syft-scanner:stable-1"
 
 // layoutFolder is the folder of a workspace into which an image builder writes.
 const layoutFolder = "image"
 
 // image builds an image of the component's source in the folder, checks it, and pushes it.
 func (p *Plugin) image(ctx context.Context, spec plugin.Spec, env plugin.Env, folder string) (plugin.Result, error) {
-	builder, err := p.builder(ctx, spec, env)
+	build, err := p.builder(ctx, spec, env)
 	if err != nil {
 		return plugin.Result{}, err // before anything is fetched
 	}
@@ -46,30 +53,71 @@ func (p *Plugin) image(ctx context.Context, spec plugin.Spec, env plugin.Env, fo
 	if err := os.Mkdir(layout, 0o700); err != nil {
 		return plugin.Result{}, fmt.Errorf("create the workspace: %w", err)
 	}
-	request := imagebuild.Request{Context: source, Dockerfile: b.Image.Dockerfile, Target: b.Image.Target, Args: b.Image.Args, Platforms: b.Image.Platforms, Log: env.Log}
-	if err := builder.Build(ctx, request, layout); err != nil {
+	if err := build(ctx, source, layout); err != nil {
 		return plugin.Result{}, err
 	}
 	built, err := imagebuild.Check(ctx, layout, b.Image.Platforms)
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	if without := built.WithoutSBOM(); len(without) > 0 {
+		return plugin.Result{}, plugin.Errorf(fairlead.ReasonImageInvalid, "the image builder made no SBOM for %s. Find out whether %s of the build runner names a generator of SBOMs for BuildKit", strings.Join(without, ", "), sbomGenerator)
+	}
 	fmt.Fprintf(env.Log, "pushing the image %s for %s, %d bytes\n", built.Digest, strings.Join(built.Platforms, ", "), built.Bytes)
-	if err := env.PushImage(ctx, spec.Push, layout, built.Digest); err != nil {
+	if err := env.PushImage(ctx, spec.Push, layout, built.Digest, statements(layout, built)); err != nil {
 		return plugin.Result{}, err
 	}
 	fmt.Fprintf(env.Log, "built component %s of app %s from %s: %s\n", b.Component, b.App, revision, built.Digest)
 	return plugin.Result{Built: &wire.Built{Artifact: built.Digest, Revision: revision}}, nil
 }
 
-// builder returns the image builder that the operator has configured.
-func (p *Plugin) builder(ctx context.Context, spec plugin.Spec, env plugin.Env) (imagebuild.Builder, error) {
+// statements returns the SBOMs of the image, in the layout.
+func statements(layout string, built imagebuild.Image) (out []artifact.Statement) {
+	for _, s := range built.SBOMs {
+		out = append(out, artifact.SBOM(s.Platform, s.Digest, s.Size, func() (io.ReadCloser, error) {
+			return os.Open(filepath.Join(layout, "blobs", "sha256", strings.TrimPrefix(s.Digest, "sha256:")))
+		}))
+	}
+	return out
+}
+
+// goVariables are the variables of job.environment that the go command gets: where it fetches modules, and a folder of the
+// machine for what it has compiled.
+var goVariables = []string{"GOPROXY", "GONOPROXY", "GOPRIVATE", "GOSUMDB", "GONOSUMDB", "GOCACHE"}
+
+// builder returns a function that makes the image of the source and writes it to the folder layout. It fails if the operator
+// has configured no image builder.
+func (p *Plugin) builder(ctx context.Context, spec plugin.Spec, env plugin.Env) (func(ctx context.Context, source, layout string) error, error) {
+	b := spec.Build
 	// The tool gets none of the variables that the operator passes to git, because they can name a login.
 	environ := toolprocess.Environment(p.env, nil, plugin.Spec{}, env.Workspace)
-	if spec.Env[buildkitHost] == "" {
-		return p.codebuild(ctx, spec, env)
+	if g := b.Image.Go; g != nil {
+		for _, name := range goVariables {
+			if v := spec.Env[name]; v != "" {
+				environ[name] = v
+			}
+		}
+		builder := &ko.Builder{Environ: environ, Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}
+		return withLogins(spec, env, environ, func(ctx context.Context, source, layout string) error {
+			return builder.Build(ctx, ko.Request{Folder: source, Package: g.Package, Base: g.Base, Platforms: b.Image.Platforms, Log: env.Log}, layout)
+		}), nil
 	}
-	return &buildkit.Builder{Address: spec.Env[buildkitHost], Environ: environ, Generator: spec.Env[sbomGenerator], Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}, nil
+	var builder imagebuild.Builder
+	if address := spec.Env[buildkitHost]; address != "" {
+		builder = &buildkit.Builder{Address: address, Environ: environ, Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}
+	} else {
+		var err error
+		if builder, err = p.codebuild(ctx, spec, env); err != nil {
+			return nil, err
+		}
+		if len(b.Logins) > 0 {
+			return nil, plugin.Errorf(fairlead.ReasonBuilderMissing, "the build has logins for base images, and AWS CodeBuild gets no login: the programs of every Dockerfile run on its machines. Copy the base image to a public registry, or let a build runner with BuildKit build it: set %s in job.environment of its configuration", buildkitHost)
+		}
+	}
+	return withLogins(spec, env, environ, func(ctx context.Context, source, layout string) error {
+		return builder.Build(ctx, imagebuild.Request{Context: source, Dockerfile: b.Image.Dockerfile, Target: b.Image.Target, Args: b.Image.Args, Platforms: b.Image.Platforms,
+			Generator: cmp.Or(spec.Env[sbomGenerator], defaultGenerator), Log: env.Log}, layout)
+	}), nil
 }
 
 // codebuild returns the image builder in the account of a control plane on AWS.
@@ -113,7 +161,8 @@ func (p *Plugin) buildContext(ctx context.Context, spec plugin.Spec, env plugin.
 		return "", "", fmt.Errorf("open the source: %w", err)
 	}
 	defer root.Close()
-	checked, problems := appspec.CheckSource(root.FS(), appspec.Component{Name: b.Component, Type: b.Type, Source: within, Build: (*appspec.ImageBuild)(b.Image)})
+	checked, problems := appspec.CheckSource(root.FS(), appspec.Component{Name: b.Component, Type: b.Type, Source: within,
+		Build: &appspec.ImageBuild{Dockerfile: b.Image.Dockerfile, Go: (*appspec.GoProgram)(b.Image.Go)}})
 	if len(problems) > 0 {
 		return "", "", sourceProblems(env, problems)
 	}

@@ -39,7 +39,10 @@ func BuildOf(app string, c appspec.Component, folder string) events.Build {
 		}
 	}
 	slices.Sort(vars)
-	out := events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, From: events.Origin(c.From()), Vars: vars, Image: (*events.ImageBuild)(c.Build)}
+	out := events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, From: events.Origin(c.From()), Vars: vars}
+	if k := c.Build; k != nil {
+		out.Image, out.Logins = &events.ImageBuild{Dockerfile: k.Dockerfile, Target: k.Target, Platforms: k.Platforms, Args: k.Args, Go: (*events.GoProgram)(k.Go)}, k.Logins
+	}
 	if out.From.Kind == events.OriginFolder {
 		out.Source, out.From.Ref = ".", folder // the packed folder is the component's
 	}
@@ -229,7 +232,7 @@ func buildOf(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component,
 	}
 	want := BuildOf(app, c, folder)
 	want.Org = b.Org
-	same := b.Same(want) && b.From.Credentials == want.From.Credentials
+	same := b.Same(want) && b.From.Credentials == want.From.Credentials && maps.Equal(b.Logins, want.Logins)
 	built := Built{b.Artifact, BuiltBy{Job: id, Revision: b.Revision}}
 	if !same {
 		return built, false, nil

@@ -73,8 +73,8 @@ func BuiltRef(tx *kernel.Tx, v Version, c appspec.Component) (*events.BuiltRef, 
 }
 
 func builtRef(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, by BuiltBy) (*events.BuiltRef, error) {
-	out := &events.BuiltRef{Build: BuildOf(app, c, by.Revision), Revision: by.Revision}
-	out.Build.Org, out.Build.Vars, out.Build.From.Credentials = org, nil, ""
+	out := &events.BuiltRef{Build: BuildOf(app, c, by.Revision).Public(), Revision: by.Revision}
+	out.Build.Org = org
 	if by.Job == "" {
 		return out, nil
 	}

@@ -153,6 +153,22 @@ var (
 	revisionPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64}|sha256:[0-9a-f]{64})$`)
 )
 
+// SignProvenance returns the signed statement about what the holder's build has made, so that its step can store it beside
+// the artifact before the build ends. It records nothing: FinishJob signs the same statement again and records it.
+func (ex *Execution) SignProvenance(ctx context.Context, h kernel.Holder, built Built) ([]byte, error) {
+	if _, err := ex.Reading(ctx).Held(ctx, h); err != nil {
+		return nil, err
+	}
+	signed, err := ex.attest(ctx, h, Report{Outcome: OutcomeSucceeded, Built: &built})
+	if err != nil {
+		return nil, err
+	}
+	if signed == nil {
+		return nil, statementRefused(h.Job, "is not that of a build that runs")
+	}
+	return signed.Provenance, nil
+}
+
 // attest signs the statement of a build that succeeded. It returns nil for every other report. It signs only what the
 // job's own record states, so that a build runner cannot claim the component, the source or the job of another build. What
 // remains is the runner's claim: that this revision has this artifact, its own version, and the times.

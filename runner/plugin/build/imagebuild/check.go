@@ -51,13 +51,35 @@ const (
 	referenceType   = "vnd.docker.reference.type"
 	referenceDigest = "vnd.docker.reference.digest"
 	attestation     = "attestation-manifest"
+	predicateType   = "in-toto.io/predicate-type" // of a statement
 )
+
+// spdxDocument is the type of an in-toto statement with an SBOM in the format SPDX.
+const spdxDocument = "https://spdx.dev/Document"
 
 // Image is a checked image of a layout.
 type Image struct {
 	Digest    string   // of its manifest or index
 	Platforms []string // sorted
 	Bytes     int64    // of all blobs
+	SBOMs     []SBOM   // in the order of their platforms
+}
+
+// SBOM is an in-toto statement with the software bill of materials of one platform, in the format SPDX.
+type SBOM struct {
+	Platform string
+	Digest   string // of the statement, a blob of the layout
+	Size     int64
+}
+
+// WithoutSBOM returns the platforms of the image that have no SBOM.
+func (i Image) WithoutSBOM() (out []string) {
+	for _, p := range i.Platforms {
+		if !slices.ContainsFunc(i.SBOMs, func(s SBOM) bool { return s.Platform == p }) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // Check returns the only image of the layout in the folder dir. It reads each blob. It refuses a layout with a blob that is
@@ -70,7 +92,7 @@ func Check(ctx context.Context, dir string, platforms []string) (Image, error) {
 		return Image{}, fmt.Errorf("open the layout: %w", err)
 	}
 	defer root.Close()
-	c := check{ctx: ctx, root: root, seen: map[string]int64{}}
+	c := check{ctx: ctx, root: root, seen: map[string]int64{}, of: map[string]string{}}
 	img, err := c.image(platforms)
 	if err != nil && ctx.Err() != nil {
 		return Image{}, fmt.Errorf("check the layout: %w", ctx.Err())
@@ -114,6 +136,14 @@ type check struct {
 	bytes     int64
 	manifests int
 	platforms []string
+	of        map[string]string // platform by the digest of the image's manifest
+	sboms     []subjectSBOM
+}
+
+// subjectSBOM is an SBOM whose platform is not known yet: an index may list an attestation before its image.
+type subjectSBOM struct {
+	subject string // digest of the image's manifest
+	SBOM
 }
 
 func (c *check) image(wanted []string) (Image, error) {
@@ -147,7 +177,13 @@ func (c *check) image(wanted []string) (Image, error) {
 	if want := normal(wanted); len(want) > 0 && !slices.Equal(want, c.platforms) {
 		return Image{}, fmt.Errorf("it is for %s, and app.yaml asks for %s", strings.Join(c.platforms, ", "), strings.Join(want, ", "))
 	}
-	return Image{Digest: of.Digest, Platforms: c.platforms, Bytes: c.bytes}, nil
+	img := Image{Digest: of.Digest, Platforms: c.platforms, Bytes: c.bytes}
+	for _, s := range c.sboms {
+		s.Platform = c.of[s.subject]
+		img.SBOMs = append(img.SBOMs, s.SBOM)
+	}
+	slices.SortStableFunc(img.SBOMs, func(a, b SBOM) int { return strings.Compare(a.Platform, b.Platform) })
+	return img, nil
 }
 
 // normal returns platforms as platform.String writes them, sorted.
@@ -253,7 +289,7 @@ func (c *check) oneImage(d descriptor) error {
 	if p.OS == "" || p.Architecture == "" || d.Platform != nil && d.Platform.String() != p.String() {
 		return fmt.Errorf("%s has no platform, or another one than its index names", d.Digest)
 	}
-	c.platforms = append(c.platforms, p.String())
+	c.platforms, c.of[d.Digest] = append(c.platforms, p.String()), p.String()
 	for _, l := range m.Layers {
 		if !slices.Contains(layerTypes, l.MediaType) {
 			return fmt.Errorf("%s has a layer of the type %.100q, which is none of an image", d.Digest, l.MediaType)
@@ -283,6 +319,9 @@ func (c *check) attestation(d descriptor) error {
 		}
 		if err := c.blob(part, io.Discard); err != nil {
 			return err
+		}
+		if part.Annotations[predicateType] == spdxDocument {
+			c.sboms = append(c.sboms, subjectSBOM{d.Annotations[referenceDigest], SBOM{Digest: part.Digest, Size: part.Size}})
 		}
 	}
 	return nil

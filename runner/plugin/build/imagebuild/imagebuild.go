@@ -20,6 +20,9 @@ type Request struct {
 	Args map[string]string
 	// Platforms are the platforms of the image, such as linux/arm64, sorted. Empty: the platform of the Builder.
 	Platforms []string
+	// Generator is the image of the generator of SBOMs. The Builder lets it write the SBOM of each platform, and stores the
+	// SBOMs as attestations in the image's index. "": the image gets none.
+	Generator string
 	// Log gets the output of the build. A Builder makes one call at a time, and none after Build has returned.
 	Log io.Writer
 }

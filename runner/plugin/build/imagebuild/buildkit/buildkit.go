@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -27,7 +26,6 @@ const tool = "buildctl"
 type Builder struct {
 	Address   string            // of BuildKit, as buildctl takes it: unix://PATH, docker-container://NAME, tcp://HOST:PORT
 	Environ   map[string]string // whole environment of the tool; no login
-	Generator string            // image of the generator of SBOMs; "": the image has none
 	Workspace string            // folder of the job, which the tool may change; it has the context and the layout
 	Grace     time.Duration     // between the interrupt and the kill of the tool
 	// Confine is that of the job's plugin.Env.
@@ -44,7 +42,7 @@ func (b *Builder) Build(ctx context.Context, r imagebuild.Request, layout string
 	if err := b.reachable(ctx, path); err != nil {
 		return err
 	}
-	output := tail{to: r.Log}
+	output := toolprocess.Tail{To: r.Log}
 	end := b.run(ctx, &output, append([]string{path}, b.args(r, layout)...)...)
 	err = end.Failure(ctx)
 	if err == nil || ctx.Err() != nil || plugin.ReasonOf(err) != fairlead.ReasonToolFailed {
@@ -53,19 +51,19 @@ func (b *Builder) Build(ctx context.Context, r imagebuild.Request, layout string
 	if gone := b.reachable(ctx, path); gone != nil {
 		return gone
 	}
-	return &plugin.Error{Reason: fairlead.ReasonBuildFailed, Err: err, Message: "BuildKit cannot build the image: " + output.cause() + ". The job's log has its whole output"}
+	return &plugin.Error{Reason: fairlead.ReasonBuildFailed, Err: err, Message: "BuildKit cannot build the image: " + output.Cause("error: ") + ". The job's log has its whole output"}
 }
 
 // reachable returns an error if BuildKit does not answer.
 func (b *Builder) reachable(ctx context.Context, path string) error {
-	output := tail{to: io.Discard}
+	output := toolprocess.Tail{To: io.Discard}
 	end := b.run(ctx, &output, path, "--addr", b.Address, "--timeout", "10", "debug", "workers")
 	err := end.Failure(ctx)
 	if err == nil || ctx.Err() != nil || plugin.ReasonOf(err) != fairlead.ReasonToolFailed {
 		return err
 	}
 	return &plugin.Error{Reason: fairlead.ReasonBuilderUnavailable, Err: err,
-		Message: fmt.Sprintf("BuildKit at %s does not answer: %s. Start it, or correct BUILDKIT_HOST in job.environment of the build runner's configuration", b.Address, output.cause())}
+		Message: fmt.Sprintf("BuildKit at %s does not answer: %s. Start it, or correct BUILDKIT_HOST in job.environment of the build runner's configuration", b.Address, output.Cause("error: "))}
 }
 
 func (b *Builder) run(ctx context.Context, output io.Writer, command ...string) toolprocess.End {
@@ -87,41 +85,9 @@ func (b *Builder) args(r imagebuild.Request, layout string) []string {
 	if len(r.Platforms) > 0 {
 		args = append(args, "--opt=platform="+strings.Join(r.Platforms, ","))
 	}
-	if b.Generator != "" {
-		args = append(args, "--opt=attest:sbom=generator="+b.Generator)
+	if r.Generator != "" {
+		args = append(args, "--opt=attest:sbom=generator="+r.Generator)
 	}
 	// The tool reads this argument as a line of CSV, so a comma of the path needs quotes.
 	return append(args, `--output=type=oci,tar=false,"dest=`+strings.ReplaceAll(layout, `"`, `""`)+`"`)
 }
-
-// maxTail is how much of the tool's output is kept for a message, in bytes.
-const maxTail = 4 << 10
-
-// tail passes the tool's output on, and keeps its end. Safe for concurrent use: the tool has two outputs.
-type tail struct {
-	to io.Writer
-
-	mu   sync.Mutex
-	last []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = append(t.last, p...)
-	if n := len(t.last) - maxTail; n > 0 {
-		t.last = t.last[n:]
-	}
-	return t.to.Write(p)
-}
-
-// cause returns the last line of the output: the tool ends with the error.
-func (t *tail) cause() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(t.last)), "\n")
-	return fairlead.Clip(strings.TrimPrefix(lines[len(lines)-1], "error: "), maxCause)
-}
-
-// maxCause is the longest error of the tool in a message, in bytes.
-const maxCause = 500

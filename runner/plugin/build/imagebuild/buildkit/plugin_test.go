@@ -1,26 +1,26 @@
 package buildkit_test
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
@@ -43,6 +43,7 @@ type host struct {
 	address   string         // of BuildKit; "": none is configured
 	generator string         // image of the generator of SBOMs
 	control   *client.Client // of a control plane that builds no images
+	secrets   map[string]string
 }
 
 func newHost(t *testing.T) *host {
@@ -54,7 +55,7 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	git, images := httptest.NewServer(repositories), httptest.NewServer(registry.New())
+	git, images := httptest.NewServer(repositories), httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
 	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusNotFound)
@@ -67,6 +68,7 @@ func newHost(t *testing.T) *host {
 	t.Cleanup(git.Close)
 	t.Cleanup(images.Close)
 	h.git, h.registry = git.URL, strings.TrimPrefix(images.URL, "http://")
+	h.generator = imagebuildtest.Generator(t, h.registry)
 	return h
 }
 
@@ -76,10 +78,13 @@ func (h *host) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	env.Push = func(context.Context, string, *artifact.Artifact) (string, error) {
 		return "", plugin.Errorf(fairlead.ReasonInternal, "an image is no packed folder")
 	}
-	env.PushImage = func(ctx context.Context, repository, layout, digest string) error {
-		return artifact.PushImage(ctx, h.registry+"/"+repository, artifact.Access{}, layout, digest)
+	env.PushImage = func(ctx context.Context, repository, layout, digest string, statements []artifact.Statement) error {
+		if err := artifact.PushImage(ctx, h.registry+"/"+repository, artifact.Access{}, layout, digest); err != nil {
+			return err
+		}
+		return artifact.Attach(ctx, h.registry+"/"+repository, artifact.Access{}, digest, statements...)
 	}
-	env.Control = h.control
+	env.Control, env.Environ = h.control, h.secrets
 	spec.Env = map[string]string{"BUILDKIT_HOST": h.address, "SBOM_GENERATOR": h.generator}
 	return build.New(build.Config{Environ: os.Environ()}).Run(ctx, spec, env)
 }
@@ -109,10 +114,18 @@ func (h *host) run(t *testing.T, files map[string]string, change ...func(*plugin
 	return res, log.String(), err
 }
 
-// pulled returns the pushed image.
+// pulled returns the pushed image, which has one platform.
 func (h *host) pulled(t *testing.T, digest string) v1.Image {
 	t.Helper()
-	img, err := remote.Image(h.ref(t, "images/o/app_1/web@"+digest))
+	index, err := remote.Index(h.ref(t, "images/o/app_1/web@"+digest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := index.IndexManifest()
+	if err != nil || len(m.Manifests) != 2 {
+		t.Fatalf("the index is %+v, %v; want an image and an attestation", m, err)
+	}
+	img, err := index.Image(m.Manifests[0].Digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,8 +267,21 @@ func TestLinkOfARepositoryReadsNoFileOfTheRunner(t *testing.T) {
 
 func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 	h := newHost(t)
-	none := *h
-	none.address = ""
+	inCodeBuild := *h
+	grants := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"region":"eu-central-1","project":"images"}`)
+	}))
+	defer grants.Close()
+	var err error
+	if inCodeBuild.control, err = client.New(grants.URL, "", client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	inCodeBuild.address = ""
+	login := func(s *plugin.Spec) { s.Build.Logins = map[string]string{"ghcr.io": "LOGIN"} }
+	none, silent, gone := *h, *h, *h
+	none.address, silent.generator, gone.generator = "", imagebuildtest.Silent(t, h.registry), "127.0.0.1:1/no/generator:1"
 	good := map[string]string{"Dockerfile": "FROM scratch\nCOPY Dockerfile /\n"}
 	for name, tc := range map[string]struct {
 		h      *host
@@ -265,11 +291,14 @@ func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 		says   string
 	}{
 		"no image builder":           {&none, good, nil, fairlead.ReasonBuilderMissing, "set BUILDKIT_HOST"},
+		"a login in CodeBuild":       {&inCodeBuild, good, login, fairlead.ReasonBuilderMissing, "AWS CodeBuild gets no login"},
 		"no Dockerfile":              {h, map[string]string{"page": ""}, nil, fairlead.ReasonSourceInvalid, `holds no file "Dockerfile"`},
 		"another packed folder":      {h, good, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:other" }, fairlead.ReasonSpecInvalid, "another one"},
 		"no packed folder":           {h, good, func(s *plugin.Spec) { s.Artifact = nil }, fairlead.ReasonSpecInvalid, "names no packed folder"},
 		"a source of another kind":   {h, good, func(s *plugin.Spec) { s.Build.From.Kind = events.OriginChart }, fairlead.ReasonSpecInvalid, "update it"},
 		"an image of another server": {h, map[string]string{"Dockerfile": "FROM 127.0.0.1:1/no/image:1\n"}, nil, fairlead.ReasonBuildFailed, "127.0.0.1:1"},
+		"a generator that is none":   {&silent, good, nil, fairlead.ReasonImageInvalid, "no SBOM for linux/"},
+		"a generator that is gone":   {&gone, good, nil, fairlead.ReasonBuildFailed, "127.0.0.1:1"},
 		"a stage that is not there":  {h, good, func(s *plugin.Spec) { s.Build.Image.Target = "small" }, fairlead.ReasonBuildFailed, "small"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,28 +314,137 @@ func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 	}
 }
 
-// With a generator in the runner's configuration, an image has its SBOM as an attestation, which is pushed with it.
+// A login to the registry of a base image is for this registry alone. The programs of the Dockerfile, the log and the image do
+// not have it, and no file of it remains.
+func TestPrivateBaseImageNeedsTheLogin(t *testing.T) {
+	const password = "5ecret-of-the-registry"
+	h := newHost(t)
+	behind := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	var mu sync.Mutex
+	var headers []string // Authorization of the requests to the registry that the login is not for
+	guard := func(accepts bool) string {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, given, _ := r.BasicAuth(); !accepts || given != password {
+				if !accepts {
+					mu.Lock()
+					headers = append(headers, r.Header.Get("Authorization"))
+					mu.Unlock()
+				}
+				w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			behind.ServeHTTP(w, r)
+		}))
+		t.Cleanup(web.Close)
+		return strings.TrimPrefix(web.URL, "http://")
+	}
+	private, other := guard(true), guard(false)
+	base := imagebuildtest.Base(t, private+"/base", &authn.Basic{Username: "reader", Password: password}, "linux/"+runtime.GOARCH)
+	files := func(host string) map[string]string {
+		return map[string]string{"Dockerfile": "FROM " + strings.Replace(base, private, host, 1) + "\nUSER 0\nCOPY --chmod=0755 probe /probe\nRUN [\"/probe\", \"look\", \"/found\"]\n", "probe": probe(t)}
+	}
+	h.secrets = map[string]string{"LOGIN": "reader:" + password}
+	login := func(s *plugin.Spec) { s.Build.Logins = map[string]string{private: "LOGIN"} }
+	res, text, err := h.run(t, files(private), login)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	pulled := h.pulled(t, res.Built.Artifact)
+	if config, err := pulled.ConfigFile(); err != nil || config.Config.Labels["base"] != "of-the-test" {
+		t.Errorf("%+v, %v", config, err)
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte("reader:" + password))
+	found := contents(t, pulled)["found"]
+	if found == "" || strings.Contains(found, password) || strings.Contains(found, encoded) || strings.Contains(text, password) || strings.Contains(text, encoded) {
+		t.Errorf("the program of the Dockerfile or the log has the login: %s\n%s", found, text)
+	}
+	for name, run := range map[string]struct {
+		host   string
+		change func(*plugin.Spec)
+	}{"no login": {private, func(*plugin.Spec) {}}, "the login of another registry": {other, login}} {
+		if res, text, err := h.run(t, files(run.host), run.change); plugin.ReasonOf(err) != fairlead.ReasonBuildFailed || res.Built != nil || strings.Contains(err.Error()+text, password) {
+			t.Errorf("%s: %+v, %v\n%s", name, res.Built, err, text)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(headers) == 0 || slices.ContainsFunc(headers, func(v string) bool { return v != "" }) {
+		t.Errorf("the other registry got the headers %q", headers)
+	}
+}
+
+// Each image has an SBOM, as an attestation in its index and as a referrer of the index. The content is the same.
 func TestImageHasTheSBOMOfTheGenerator(t *testing.T) {
 	shortrun.OneDayIn(t, 2, 1)
 	h := newHost(t)
-	h.generator = h.registry + "/generator@" + h.pushGenerator(t)
-	res, log, err := h.run(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY page /srv/page\n", "page": "hello\n"})
+	res, log, err := h.run(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY page /srv/page\n", "page": "hello\n"},
+		func(s *plugin.Spec) { s.Build.Image.Platforms = []string{"linux/amd64", "linux/arm64"} })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, log)
 	}
-	index, err := remote.Index(h.ref(t, "images/o/app_1/web@"+res.Built.Artifact))
+	ref := h.ref(t, "images/o/app_1/web@"+res.Built.Artifact)
+	index, err := remote.Index(ref)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := index.IndexManifest()
-	if err != nil || len(m.Manifests) != 2 {
-		t.Fatalf("the index is %+v, %v; want an image and an attestation", m, err)
+	if err != nil || len(m.Manifests) != 4 {
+		t.Fatalf("the index is %+v, %v; want two images and two attestations", m, err)
 	}
-	sbom, err := index.Image(m.Manifests[1].Digest)
+	inside := map[string]bool{} // digests of the statements in the index
+	for _, d := range m.Manifests[2:] {
+		sbom, err := index.Image(d.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := statement(t, sbom)
+		if !strings.Contains(text, "https://spdx.dev/Document") || !strings.Contains(text, "srv/page") {
+			t.Errorf("the attestation is %s", text)
+		}
+		layers, err := sbom.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash, err := layers[0].Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside[hash.String()] = true
+	}
+	found, err := remote.Referrers(ref.Context().Digest(res.Built.Artifact))
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := sbom.Layers()
+	list, err := found.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var platforms []string
+	for _, d := range list.Manifests {
+		own, err := remote.Image(ref.Context().Digest(d.Digest.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := own.Manifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if manifest.ArtifactType != artifact.StatementType || !inside[manifest.Layers[0].Digest.String()] || manifest.Annotations["in-toto.io/predicate-type"] != "https://spdx.dev/Document" {
+			t.Errorf("the referrer is %+v", manifest)
+		}
+		platforms = append(platforms, manifest.Annotations["fairlead.platform"])
+	}
+	slices.Sort(platforms)
+	if !slices.Equal(platforms, []string{"linux/amd64", "linux/arm64"}) {
+		t.Errorf("the image has SBOMs for %q as referrers", platforms)
+	}
+}
+
+// statement returns the only layer.
+func statement(t *testing.T, img v1.Image) string {
+	t.Helper()
+	layers, err := img.Layers()
 	if err != nil || len(layers) != 1 {
 		t.Fatalf("%d layers, %v", len(layers), err)
 	}
@@ -316,54 +454,10 @@ func TestImageHasTheSBOMOfTheGenerator(t *testing.T) {
 	}
 	defer content.Close()
 	text, err := io.ReadAll(content)
-	if err != nil || !bytes.Contains(text, []byte("https://spdx.dev/Document")) || !bytes.Contains(text, []byte("srv/page")) {
-		t.Errorf("the attestation is %s, %v", text, err)
-	}
-}
-
-// pushGenerator pushes the image of the generator and returns its digest.
-func (h *host) pushGenerator(t *testing.T) string {
-	t.Helper()
-	content, err := os.ReadFile(program.Build(t, "runner/plugin/build/imagebuild/imagebuildtest/generator"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	if err := w.WriteHeader(&tar.Header{Name: "generator", Mode: 0o755, Size: int64(len(content))}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(content); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := mutate.AppendLayers(empty.Image, layer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Config.Entrypoint = "linux", runtime.GOARCH, []string{"/generator"}
-	if img, err = mutate.ConfigFile(img, config); err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(h.ref(t, "generator:1"), img); err != nil {
-		t.Fatal(err)
-	}
-	digest, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return digest.String()
+	return string(text)
 }
 
 func contents(t *testing.T, img v1.Image) map[string]string {

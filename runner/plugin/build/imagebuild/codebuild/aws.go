@@ -231,6 +231,28 @@ func (c caller) upload(ctx context.Context, key string, f *os.File) error {
 	})
 }
 
+// put stores a small object.
+func (c caller) put(ctx context.Context, key string, content []byte) error {
+	return c.repeat(ctx, func(ctx context.Context) error {
+		req, err := c.object(ctx, http.MethodPut, key, bytes.NewReader(content), int64(len(content)))
+		if err == nil {
+			_, err = c.do(req)
+		}
+		return err
+	})
+}
+
+// get returns the content of a small object.
+func (c caller) get(ctx context.Context, key string) (content string, err error) {
+	body, err := c.download(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
+	return string(text), err
+}
+
 // download returns the content of an object.
 func (c caller) download(ctx context.Context, key string) (body io.ReadCloser, err error) {
 	err = c.repeat(ctx, func(ctx context.Context) error {

@@ -5,8 +5,9 @@
 // The package signs its requests itself. It makes three calls to CodeBuild, one to CloudWatch Logs and three to S3. The
 // clients of these services would delay the start of every step, also of those that build nothing.
 //
-// A build has two objects in S3, below the prefix of the attempt:
+// An attempt has these objects in S3, below its prefix; N counts its builds:
 //
+//	build              the ID of the build that it has started, with which the job's next attempt stops it
 //	N/context.tar.gz   the folder context, and the file arguments with the arguments of docker buildx build
 //	N/layout.tar       the image layout of OCI, which the build writes
 package codebuild
@@ -18,6 +19,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -87,6 +89,9 @@ func (b *Builder) Build(ctx context.Context, r imagebuild.Request, layout string
 		return fmt.Errorf("build the image: %w", err)
 	}
 	j := b.newJob(r.Log)
+	if err := j.stopEarlier(ctx); err != nil {
+		return ended(ctx, err)
+	}
 	defer j.remove(ctx)
 	if err := j.sendContext(ctx, r, filepath.Dir(layout)); err != nil {
 		return ended(ctx, err)
@@ -95,6 +100,10 @@ func (b *Builder) Build(ctx context.Context, r imagebuild.Request, layout string
 		if ctx.Err() != nil { // the request to start it may have arrived
 			j.stop(ctx)
 		}
+		return ended(ctx, err)
+	}
+	if err := j.record(ctx); err != nil {
+		j.stop(ctx)
 		return ended(ctx, err)
 	}
 	if err := j.follow(ctx); err != nil {
@@ -237,6 +246,44 @@ func (j *job) startOnce(ctx context.Context) error {
 	return nil
 }
 
+// recordKey is the last part of the key of the object with the ID of an attempt's build.
+const recordKey = "build"
+
+// earlierAttempts is how many attempts of the job before this one may have a build that still runs.
+const earlierAttempts = 5
+
+// record stores the ID of the build, so that the job's next attempt can stop it if this step dies.
+func (j *job) record(ctx context.Context) error {
+	return failure("store the ID of the build", j.aws.put(ctx, j.cfg.Access.Prefix+recordKey, []byte(j.id)))
+}
+
+// stopEarlier stops the builds of the job's earlier attempts, whose steps have died.
+func (j *job) stopEarlier(ctx context.Context) error {
+	before, own := path.Split(strings.TrimSuffix(j.cfg.Access.Prefix, "/"))
+	epoch, err := strconv.Atoi(own)
+	if err != nil {
+		return fmt.Errorf("the prefix %s of the objects ends with no epoch: %w", j.cfg.Access.Prefix, err)
+	}
+	for e := epoch - 1; e >= max(1, epoch-earlierAttempts); e-- {
+		id, err := j.aws.get(ctx, before+strconv.Itoa(e)+"/"+recordKey)
+		if r, ok := errors.AsType[*refusal](err); ok && (r.status == http.StatusNotFound || r.status == http.StatusForbidden) {
+			continue // the attempt started none; S3 tells a caller who may not list objects that it may not read a missing one
+		}
+		if err != nil {
+			return failure("look for a build of an earlier attempt", err)
+		}
+		if !strings.HasPrefix(id, j.cfg.Access.Project+":") {
+			continue
+		}
+		earlier := &job{Builder: j.Builder, log: j.log, id: id}
+		if b, err := earlier.look(ctx); err == nil && b.ID != "" && !b.BuildComplete {
+			fmt.Fprintf(j.log, "[fairlead: stopping the build %s of an earlier attempt of this job]\n", id)
+			earlier.stop(ctx)
+		}
+	}
+	return nil
+}
+
 // follow copies the log of the build until its end. It returns an error unless the build succeeded.
 func (j *job) follow(ctx context.Context) error {
 	for unknown := 0; ; {
@@ -319,7 +366,7 @@ func (j *job) takeLayout(ctx context.Context, folder string) error {
 func (j *job) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	for _, key := range []string{j.context, j.layout} {
+	for _, key := range []string{j.context, j.layout, j.cfg.Access.Prefix + recordKey} {
 		if err := j.aws.remove(ctx, key); err != nil {
 			fmt.Fprintf(j.log, "[fairlead: an object of the build was not deleted; S3 deletes it within two days: %v]\n", err)
 			return

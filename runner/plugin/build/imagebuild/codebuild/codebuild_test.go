@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 
@@ -162,7 +160,7 @@ func newCloud(t *testing.T, change func(*codebuildtest.Project)) *cloud {
 	if change != nil {
 		change(&p)
 	}
-	machine := codebuildtest.Machine{Path: codebuildtest.Docker(t, filepath.Join(bin, "buildctl"), address), Log: newLogs(t, logs).write}
+	machine := codebuildtest.Machine{Path: codebuildtest.Docker(t, filepath.Join(bin, "buildctl"), address), Log: (&codebuildtest.Logs{Client: func(string) (*cloudwatchlogs.Client, error) { return logs, nil }}).Write}
 	service := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.service.ServeHTTP(w, r) })
 	authority, proxy := hosts.Serve(t, map[string]http.Handler{"codebuild." + region + ".amazonaws.com": service,
 		"*.s3." + region + ".amazonaws.com": objects, "logs." + region + ".amazonaws.com": forward})
@@ -171,39 +169,6 @@ func newCloud(t *testing.T, change func(*codebuildtest.Project)) *cloud {
 
 	c.client = &http.Client{Transport: hosts.Transport(t, authority, proxy)}
 	return c
-}
-
-// logs writes lines to CloudWatch Logs.
-type logs struct {
-	t      *testing.T
-	client *cloudwatchlogs.Client
-	mu     sync.Mutex
-	made   map[string]bool
-}
-
-func newLogs(t *testing.T, client *cloudwatchlogs.Client) *logs {
-	return &logs{t: t, client: client, made: map[string]bool{}}
-}
-
-func (l *logs) write(_, group, stream string, lines []string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ctx := l.t.Context()
-	if !l.made[stream] {
-		if _, err := l.client.CreateLogStream(ctx, &cloudwatchlogs.CreateLogStreamInput{LogGroupName: &group, LogStreamName: &stream}); err != nil {
-			return err
-		}
-		l.made[stream] = true
-	}
-	var events []logtypes.InputLogEvent
-	for _, line := range lines {
-		if line == "" {
-			line = " " // CloudWatch refuses an empty event
-		}
-		events = append(events, logtypes.InputLogEvent{Message: &line, Timestamp: aws.Int64(time.Now().UnixMilli())})
-	}
-	_, err := l.client.PutLogEvents(ctx, &cloudwatchlogs.PutLogEventsInput{LogGroupName: &group, LogStreamName: &stream, LogEvents: events})
-	return err
 }
 
 // builder returns the builder of a new attempt.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,5 +220,51 @@ func TestStartOverridesOnlyVariablesAndLog(t *testing.T) {
 		if name := v["name"]; name != "FAIRLEAD_CONTEXT_URL" && name != "FAIRLEAD_LAYOUT_URL" || !strings.Contains(v["value"].(string), "X-Amz-Expires=3") {
 			t.Errorf("the build gets %v", v)
 		}
+	}
+}
+
+// dying is a network that breaks for ever at a moment, as for a step that is killed.
+type dying struct {
+	inner http.RoundTripper
+	dead  atomic.Bool
+}
+
+func (d *dying) RoundTrip(r *http.Request) (*http.Response, error) {
+	if d.dead.Load() {
+		return nil, errors.New("the step is dead")
+	}
+	return d.inner.RoundTrip(r)
+}
+
+// A step that dies leaves its build. The job's next attempt stops it, and builds itself.
+func TestNextAttemptStopsTheBuildOfADeadStep(t *testing.T) {
+	c := newCloud(t, nil)
+	r, log := request(t, waiting)
+	network := &dying{inner: c.client.Transport}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var prefix string
+	first := c.builder(func(cfg *codebuild.Config) {
+		cfg.HTTP, cfg.Within, prefix = &http.Client{Transport: network}, 200*time.Millisecond, cfg.Access.Prefix
+	})
+	done := make(chan error, 1)
+	go func() { done <- first.Build(ctx, r, t.TempDir()) }()
+	until(t, "the first build runs", func() bool { return strings.Contains(log.String(), "working here") })
+	network.dead.Store(true)
+	cancel()
+	<-done
+	if got := c.service.Statuses(); !slices.Equal(got, []string{"IN_PROGRESS"}) {
+		t.Fatalf("the builds are %q, want one that runs", got)
+	}
+	next, own := request(t, small)
+	dir := t.TempDir()
+	second := c.builder(func(cfg *codebuild.Config) {
+		cfg.Access.Prefix = strings.TrimSuffix(prefix, "/1/") + "/2/"
+	})
+	if err := second.Build(t.Context(), next, dir); err != nil {
+		t.Fatalf("%v\n%s", err, own)
+	}
+	if got := c.service.Statuses(); !slices.Equal(got, []string{"STOPPED", "SUCCEEDED"}) || !strings.Contains(own.String(), "of an earlier attempt of this job") {
+		t.Errorf("the builds are %q\n%s", got, own)
 	}
 }

@@ -43,6 +43,9 @@ func arguments(r imagebuild.Request) []string {
 	if len(r.Platforms) > 0 {
 		list = append(list, "--platform", strings.Join(r.Platforms, ","))
 	}
+	if r.Generator != "" {
+		list = append(list, "--attest", "type=sbom,generator="+r.Generator)
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Args)) {
 		list = append(list, "--build-arg", name+"="+r.Args[name]) // without "=", docker would take the value from its environment
 	}

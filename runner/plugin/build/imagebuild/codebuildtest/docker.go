@@ -45,6 +45,7 @@ while [ $# -gt 0 ]; do
 	--output) output=$2; shift 2 ;;
 	--file) file=$2; shift 2 ;;
 	--target) options+=(--opt "target=$2"); shift 2 ;;
+	--attest) [[ "$2" == type=sbom,generator=?* ]] || fail "--attest $2 is not simulated"; options+=(--opt "attest:sbom=${2#type=sbom,}"); shift 2 ;;
 	--platform) options+=(--opt "platform=$2"); shift 2 ;;
 	--build-arg) options+=(--opt "build-arg:$2"); shift 2 ;;
 	-*) fail "unknown flag: $1" ;;

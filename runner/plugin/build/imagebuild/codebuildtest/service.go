@@ -149,6 +149,15 @@ func (s *Service) Statuses() (out []string) {
 	return out
 }
 
+// IDs returns the ID of each build.
+func (s *Service) IDs() (out []string) {
+	for _, b := range s.list() {
+		out = append(out, b.report().ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
 // refusal is an error in the protocol JSON 1.1.
 type refusal struct {
 	status        int

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
@@ -51,6 +53,7 @@ func (s Subject) Run(t *testing.T) {
 		"a layout comes out":                       s.layout,
 		"args, target and Dockerfile arrive":       s.settings, // its name is in the paths: a comma in them does no harm
 		"platforms arrive":                         s.platforms,
+		"each platform has an SBOM":                s.sboms,
 		"a failing program gives reason and log":   s.fails,
 		"a damaged Dockerfile gives reason, log":   s.damaged,
 		"a cancel kills the build":                 s.cancel,
@@ -274,6 +277,29 @@ func (s Subject) platforms(t *testing.T) {
 		Dockerfile: "Dockerfile", Platforms: want[:1]})
 	if len(images) != 1 || platform(t, images[0]) != want[0] {
 		t.Errorf("%d images, want one for %s", len(images), want[0])
+	}
+}
+
+// sboms lets a generator in a registry of this machine write the SBOMs.
+func (s Subject) sboms(t *testing.T) {
+	web := httptest.NewServer(registry.New())
+	t.Cleanup(web.Close)
+	b := s.bench(t)
+	want := slices.Sorted(slices.Values(s.Platforms[:]))
+	dir, err := b.build(t.Context(), imagebuild.Request{Context: Context(t, map[string]string{"Dockerfile": "FROM scratch\nCOPY page /srv/page\n", "page": "hello\n"}),
+		Dockerfile: "Dockerfile", Platforms: want, Generator: Generator(t, strings.TrimPrefix(web.URL, "http://"))})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.log)
+	}
+	img, err := imagebuild.Check(t.Context(), dir, want)
+	if err != nil || len(img.SBOMs) != len(want) || len(img.WithoutSBOM()) > 0 {
+		t.Fatalf("%+v, %v; want an SBOM for each platform", img, err)
+	}
+	for _, sbom := range img.SBOMs {
+		text, err := os.ReadFile(filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(sbom.Digest, "sha256:")))
+		if err != nil || !bytes.Contains(text, []byte("https://spdx.dev/Document")) || !bytes.Contains(text, []byte("srv/page")) || int64(len(text)) != sbom.Size {
+			t.Errorf("the SBOM of %s is %s, %v", sbom.Platform, text, err)
+		}
 	}
 }
 

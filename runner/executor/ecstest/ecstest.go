@@ -29,8 +29,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/proctree"
 )
+
+// relativeURI is the variable with the address of the credentials of a task's role.
+const relativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 
 // stopTimeout is the stop timeout in the task definition of the tests.
 const stopTimeout = 2 * time.Second
@@ -330,10 +334,18 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	for _, a := range step["command"].([]any) {
 		args = append(args, onDisk.Replace(a.(string)))
 	}
-	// The variables that ECS sets in a container of a task with a role.
-	set := []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn}
+	// The variables that ECS sets in a container of a task with a role. A step in an image of its own has a list of them, in
+	// which others stand for this one too.
+	set := []string{relativeURI + "=/v2/credentials/" + arn}
+	inList := strings.NewReplacer()
 	if c.Credentials != nil {
 		set = c.Credentials(k.role)
+		var names []string
+		for _, v := range set {
+			name, _, _ := strings.Cut(v, "=")
+			names = append(names, name)
+		}
+		inList = strings.NewReplacer(relativeURI, strings.Join(names, ","))
 	}
 	region := strings.Split(arn, ":")[3]
 	set = slices.Concat([]string{k.mark, "AWS_REGION=" + region}, set, c.Environ)
@@ -344,7 +356,11 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	var given []string
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
-		given = append(given, v["name"].(string)+"="+onDisk.Replace(v["value"].(string)))
+		value := onDisk.Replace(v["value"].(string))
+		if v["name"] == executor.OwnVariable {
+			value = inList.Replace(value)
+		}
+		given = append(given, v["name"].(string)+"="+value)
 	}
 	if c.Event != nil {
 		c.Event(given)

@@ -134,6 +134,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestSessionsAreRenewedDuringAnApply"},
 			testName{"functions/internal/awstest", "TestRunnerIsStoppedAcrossARestore"},
 			testName{"functions/internal/awstest", "TestStackTakesProvidersFromItsMirror"},
+			testName{"functions/internal/awstest", "TestStackRunsScriptsInListedImages"},
 			testName{"functions/internal/awstest", "TestDeletedStackIsInstalledAgain"},
 			testName{"infra/control", "TestCDKWorksInTheRoot"},
 			testName{"infra/control", "TestCheckoutsOfACommitDeployTheSame"},

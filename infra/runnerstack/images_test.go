@@ -89,7 +89,7 @@ func TestScriptTaskDiffersInItsImageOnly(t *testing.T) {
 		if !reflect.DeepEqual(step[name], want) {
 			t.Errorf("%s of the step is %v, want %v", name, step[name], want)
 		}
-		if got := copying[name]; name != "Name" && name != "Essential" && name != "LogConfiguration" && !reflect.DeepEqual(got, want) {
+		if got := copying[name]; !slices.Contains([]string{"Name", "Essential", "LogConfiguration", "User"}, name) && !reflect.DeepEqual(got, want) {
 			t.Errorf("%s of the copying container is %v, want %v", name, got, want)
 		}
 	}

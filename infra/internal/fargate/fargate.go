@@ -36,6 +36,10 @@ const (
 // The user of the image; not root.
 const user = "65532:65532"
 
+// copyUser is the user of the container that copies the runner's program. Only this group may read the
+// program in the runner's image: a tool could read the environment of a step whose program it can read.
+const copyUser = "65532:65533"
+
 // Size is a pair of CPU, in 1/1024 of a CPU, and memory, in MiB. Fargate supports only
 // some pairs.
 type Size struct{ CPU, Memory string }
@@ -167,7 +171,7 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 		// The copying container has the other volumes too. The runner's image declares their folders, so ECS gives each
 		// the owner and the mode that it has there. In the image of the script they would belong to root.
 		copying := container(copyContainer, t.Runner, jsii.Strings("copy", programFolder), append(slices.Clone(mounts), mount(volume, programFolder, false)))
-		copying.Essential = jsii.Bool(false) // it ends before the step starts
+		copying.Essential, copying.User = jsii.Bool(false), jsii.String(copyUser) // it ends before the step starts
 		step := containers[0]
 		step.EntryPoint, step.WorkingDirectory = jsii.Strings(programFolder+"/runner"), jsii.String(tempFolder)
 		step.MountPoints = append(slices.Clone(mounts), mount(volume, programFolder, true))

@@ -103,7 +103,7 @@ func TestRunnerImage(t *testing.T) {
 		mode  int64
 		owner int
 	}{
-		"usr/local/bin/fairlead-runner":     {0o711, 0}, // TestToolFindsOnlyItsOwnCredentials: other jobs' tools cannot read a step that starts
+		"usr/local/bin/fairlead-runner":     {0o751, 0}, // readable for root and for the group of copying containers only; TestToolFindsOnlyItsOwnCredentials: other jobs' tools cannot read a step that starts
 		"usr/local/bin/tofu":                {0o755, 0},
 		"usr/local/bin/plugins/kubernetes":  {0o755, 0},
 		"usr/local/bin/plugins/images":      {0o755, 0},
@@ -114,7 +114,11 @@ func TestRunnerImage(t *testing.T) {
 		".fairlead/":                        {0o700, image.UID},
 	} {
 		f, ok := files[path]
-		if !ok || f.header.Mode != want.mode || f.header.Uid != want.owner || f.header.Gid != want.owner || f.header.ModTime.Unix() != 0 {
+		group := want.owner
+		if path == "usr/local/bin/fairlead-runner" {
+			group = image.CopyGID
+		}
+		if !ok || f.header.Mode != want.mode || f.header.Uid != want.owner || f.header.Gid != group || f.header.ModTime.Unix() != 0 {
 			t.Errorf("%s is %+v", path, f.header)
 		}
 	}

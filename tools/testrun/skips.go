@@ -89,7 +89,7 @@ func allowedSkips(short bool) []allowedSkip {
 			"pkg/joblog/dynamo":                       {"TestArchivedIndexConforms", "TestIndexConforms"},
 			"pkg/queue/sqs":                           {"TestSQSConforms"},
 			"pkg/store/dynamo":                        {"TestDynamoConforms"},
-			"runner":                                  {"TestForeignMessagesEndAmongTheDeadLetters", "TestJobSurvivesRefusedAWSCredentials", "TestScriptRunsInAnImageOfItsOwn", "TestScriptRunsInTheCopyOfAnImage", "TestToolFindsOnlyItsOwnCredentials"},
+			"runner":                                  {"TestForeignMessagesEndAmongTheDeadLetters", "TestJobSurvivesRefusedAWSCredentials", "TestScriptRunsInAnImageOfItsOwn", "TestScriptRunsInTheCopyOfAnImage", "TestScriptsTaskCanWriteToItsVolumes", "TestToolFindsOnlyItsOwnCredentials"},
 			"runner/agent":                            {"TestTenThousandAgentsStartAtOnce"},
 			"runner/agent/direct":                     {"TestPodsOfACloudsClusterEndTheSame", "TestPodsOfBothEndTheSame", "TestReplacedServiceTouchesNoStep", "TestTasksOfBothEndTheSame"},
 			"runner/kubernetes/manifest":              {"TestKillAfterOwnNamespaceLeavesNoOrphan"},

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/program"
 )
@@ -88,10 +89,10 @@ func TestStepReapsWhileTheApplyRuns(t *testing.T) {
 	}
 	cloud, env := tasksOf(t)
 	step := program.Build(t, "runner")
-	cloud.Command = func(args, env []string) *exec.Cmd {
+	cloud.Command = func(c ecstest.Container) *exec.Cmd {
 		// A container's first process also leads a session.
-		cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", "setsid", step}, args...)...)
-		cmd.Env = env
+		cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", "setsid", step}, c.Args...)...)
+		cmd.Env = c.Env
 		return cmd
 	}
 	s := plane.New(t, plane.Options{})

@@ -26,17 +26,22 @@ import (
 // toolPath is the path of the scripts' interpreter in toolImage.
 const toolPath = "/vendor/tool"
 
-// toolImage returns an image by digest, in a registry, with the interpreter of scripts. Its settings attack a step: some lead it to another
-// proxy or other credentials, some start a program of the image.
-func toolImage(t *testing.T, host string, in *httptest.Server) string {
+// pushedToolImage is toolImage by digest, in a registry.
+func pushedToolImage(t *testing.T, host string, in *httptest.Server) string {
 	t.Helper()
-	return dockerd.Pushed(t, host, dockerd.ImageWith(t, host, "tool", map[string]string{toolPath: program.Build(t, "test/vendortool")},
+	return dockerd.Pushed(t, host, toolImage(t, host), strings.TrimPrefix(in.URL, "http://")+"/tools")
+}
+
+// toolImage returns an image of the engine with the interpreter of scripts. Its settings attack a step: some lead it to another
+// proxy or other credentials, some start a program of the image.
+func toolImage(t *testing.T, host string) string {
+	t.Helper()
+	return dockerd.ImageWith(t, host, "tool", map[string]string{toolPath: program.Build(t, "test/vendortool")},
 		`ENTRYPOINT ["`+toolPath+`"]`, "USER 4321", "WORKDIR /vendor", `HEALTHCHECK --interval=1s CMD ["`+toolPath+`"]`,
 		"ENV PATH=/vendor/bin", "ENV MINE=of-the-image", "ENV HOME=/vendor/home", "ENV GODEBUG=http2debug=2,inittrace=1", "ENV GOMEMLIMIT=1",
 		"ENV HTTP_PROXY=http://127.0.0.1:1", "ENV HTTPS_PROXY=http://127.0.0.1:1", "ENV SSL_CERT_FILE=/vendor/roots.pem", "ENV SSL_CERT_DIR=/vendor",
 		"ENV AWS_ENDPOINT_URL=http://127.0.0.1:1", "ENV FAIRLEAD_LAUNCH_TOKEN=planted", "ENV FAIRLEAD_STEP_INPUT={}", "ENV FAIRLEAD_STEP_IMAGE=planted",
-		"ENV FAIRLEAD_STEP_IMAGE_ENVIRONMENT=[]", "ENV FAIRLEAD_STEP_VARIABLES=planted"),
-		strings.TrimPrefix(in.URL, "http://")+"/tools")
+		"ENV FAIRLEAD_STEP_IMAGE_ENVIRONMENT=[]", "ENV FAIRLEAD_STEP_VARIABLES=planted")
 }
 
 // scriptIn returns the spec of the plan of a script in an image.
@@ -56,7 +61,7 @@ func TestScriptRunsInAnImageOfItsOwn(t *testing.T) {
 	runner := dockerd.Image(t, host, "runner", map[string]string{"/runner": program.Build(t, "runner")}, "/runner")
 	vendors := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(vendors.Close)
-	image := toolImage(t, host, vendors)
+	image := pushedToolImage(t, host, vendors)
 	s := plane.New(t, plane.Options{})
 	a := startAgent(t, s, "", file("{type: docker, host: '"+host+"', job: {image: '"+runner+"', network: host}}"))
 
@@ -156,7 +161,7 @@ func TestScriptRunsInTheCopyOfAnImage(t *testing.T) {
 	t.Cleanup(vendors.Close)
 	installs := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(installs.Close)
-	original := toolImage(t, host, vendors)
+	original := pushedToolImage(t, host, vendors)
 	s := plane.New(t, plane.Options{Settings: []string{"runner_configuration.type=docker", "state_storage_configuration.type=http", "registry.type=oci", "registry.url=" + installs.URL}})
 	startAgent(t, s, "", file("{type: docker, host: '"+host+"', job: {image: '"+runner+"', network: host}}"))
 	until := func(d wire.Deployment) wire.Deployment {

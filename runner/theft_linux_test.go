@@ -40,6 +40,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 	"github.com/fairlead/fairlead/pkg/identity/ststest"
+	"github.com/fairlead/fairlead/runner/executor/ecstest"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/dockerd"
 	"github.com/fairlead/fairlead/tools/program"
@@ -502,9 +503,9 @@ func (w *theft) startTasks() {
 		roles++
 		return []string{fmt.Sprintf("%s=/v2/credentials/0d29c43e-9a1b-4d6e-8f5c-%012d", relativeURI, roles), "TASK_ROLE=" + role[strings.LastIndexByte(role, '/')+1:]}
 	}
-	cloud.Command = func(args, env []string) *exec.Cmd {
-		network := w.network(of(env, relativeURI), w.serve(ofTask, of(env, "TASK_ROLE")))
-		return w.container("StepTask", network, args, w.planted(env)).command(w.t)
+	cloud.Command = func(c ecstest.Container) *exec.Cmd {
+		network := w.network(of(c.Env, relativeURI), w.serve(ofTask, of(c.Env, "TASK_ROLE")))
+		return w.container("StepTask", network, c.Args, w.planted(c.Env)).command(w.t)
 	}
 	if w.row.env != "" {
 		env[len(env)-1] = strings.Replace(env[len(env)-1], "task_definition:", "pass_env: ["+w.row.env+"], task_definition:", 1)

@@ -44,7 +44,7 @@ type parameters struct {
 	state, network                                                       awscdk.CfnParameter
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
 	appUses, appActions, readOnlyPolicy, plansReadData                   awscdk.CfnParameter
-	isolation, size, warmTasks, logDays, secrets                         awscdk.CfnParameter
+	isolation, size, warmTasks, logDays, secrets, images                 awscdk.CfnParameter
 	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 	operationActions                                                     map[string]awscdk.CfnParameter // by operation
@@ -52,6 +52,7 @@ type parameters struct {
 	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks, keepsWarm awscdk.CfnCondition
 	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets              awscdk.CfnCondition
 	hasOwnActions                                                                      map[string]awscdk.CfnCondition // by operation
+	hasImage                                                                           []awscdk.CfnCondition          // by the place in the list of images
 }
 
 // defaultActions are the actions of an app, and of the roles that it makes, unless the
@@ -111,7 +112,7 @@ func (b *builder) parameters() {
 		{label: "On and off", ids: []string{"RunnerState"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
 		{label: "What the app may do", ids: []string{"AppUses", "AppActions", "ProvisionActions", "DeployActions", "DeprovisionActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
-		{label: "Jobs", ids: []string{"Isolation", "RunnerSize", "WarmTasks", "LogRetentionDays"}},
+		{label: "Jobs", ids: []string{"Isolation", scriptImages, "RunnerSize", "WarmTasks", "LogRetentionDays"}},
 		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
 		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
 	}
@@ -183,6 +184,8 @@ func (b *builder) parameters() {
 		optional(`^(`+secretEntry+`(,`+secretEntry+`){0,`+strconv.Itoa(maxSecrets-1)+`})?$`, "NAME=ARN, separated by commas, at most 8, such as database/var.password=arn:aws:secretsmanager:…"))
 
 	p.isolation = ask("Isolation", "String", "Task: each job has a task of its own, with the role of its operation only. Process: all jobs are processes in one task, one at a time for each GiB of its memory. This does not protect a job from one that runs at the same time: its programs can read the memory, files and credentials of the other job's programs. The role of the task can take the roles of all operations.", choice(eachTask, process))
+	p.images = ask(scriptImages, "String", "Images of your vendor in which scripts of the app may run, for arm64, at most 4: HOST/NAME@sha256:DIGEST, separated by commas. Only with Isolation Task. A script in another image does not start. A script has the role of its operation, in each image.",
+		optional(`^(`+imageEntry+`(,`+imageEntry+`){0,`+strconv.Itoa(maxImages-1)+`})?$`, "images with their sha256 digests, separated by commas, at most 4, such as registry.example.com/acme/tools@sha256:…"))
 	p.size = ask("RunnerSize", "String", "Of the task of each job. Small is a quarter of a CPU and 0.5 GiB, Medium twice that, Large 1 CPU and 2 GiB, XLarge 2 CPUs and 4 GiB.", choice("Medium", "Small", "Large", "XLarge"))
 	// One parameter for both, because Fargate supports few pairs of CPU and memory.
 	sizes := map[string]*map[string]any{}
@@ -240,6 +243,15 @@ func (b *builder) conditions() {
 
 	p.hasSecrets = condition("HasSecrets", awscdk.Fn_ConditionAnd(is(p.isolation, eachTask), awscdk.Fn_ConditionNot(is(p.secrets, ""))))
 
+	b.imageConditions()
+
+	awscdk.NewCfnRule(b.stack, jsii.String("ScriptImagesNeedTasks"), &awscdk.CfnRuleProps{
+		RuleCondition: awscdk.Fn_ConditionNot(is(p.images, "")),
+		Assertions: &[]*awscdk.CfnRuleAssertion{{
+			Assert:            is(p.isolation, eachTask),
+			AssertDescription: jsii.String("ScriptImages needs Isolation Task: a process runs in the agent's own image."),
+		}},
+	})
 	// A process has the identity of the agent, and any tool could read each secret with it.
 	awscdk.NewCfnRule(b.stack, jsii.String("SecretsNeedTasks"), &awscdk.CfnRuleProps{
 		RuleCondition: awscdk.Fn_ConditionNot(is(p.secrets, "")),

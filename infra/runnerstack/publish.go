@@ -63,6 +63,10 @@ var comments = map[string]string{
 	"ReadOnlyStepRolePolicy":    "",
 	"StepSecrets":               "With JobSecrets: tasks of jobs read these secrets.",
 	"StepTask":                  "One job, in a task of its own, from the same image. It has no variables; the agent gives it a token that is used once.",
+	"ScriptTask1":               "With ScriptImages: one job of a script in its image. It has the limits and roles of StepTask. A first container copies the runner's program, which starts the script.",
+	"ScriptTask2":               "The same for the second image.",
+	"ScriptTask3":               "The same for the third image.",
+	"ScriptTask4":               "The same for the fourth image.",
 	"RunnerTask":                "The runner: one container, its image by digest, not root, with a read-only root file system. No variable is a secret.",
 	"RunnerService":             "Keeps one task running, or none while RunnerState is Disabled.",
 }

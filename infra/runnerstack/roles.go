@@ -366,8 +366,12 @@ func (b *builder) agentTasks() []policy.Statement {
 	for _, o := range operations {
 		passed = append(passed, *b.steps[o.name].AttrArn())
 	}
+	started := []string{b.arn("ecs", "task-definition/"+b.family()+"-step:*")}
+	for i := range maxImages {
+		started = append(started, b.arn("ecs", "task-definition/"+b.family()+scriptFamily(i)+":*"))
+	}
 	return []policy.Statement{
-		{Sid: "StartSteps", Actions: []string{"ecs:RunTask"}, Resources: []string{b.arn("ecs", "task-definition/"+b.family()+"-step:*")}, Conditions: inCluster},
+		{Sid: "StartSteps", Actions: []string{"ecs:RunTask"}, Resources: started, Conditions: inCluster},
 		{Sid: "TagSteps", Actions: []string{"ecs:TagResource"}, Resources: []string{tasks},
 			Conditions: map[string]map[string]any{"StringEquals": {"ecs:CreateAction": "RunTask"}}},
 		{Sid: "WatchSteps", Actions: []string{"ecs:DescribeTasks", "ecs:StopTask"}, Resources: []string{tasks}, Conditions: inCluster},

@@ -99,19 +99,18 @@ const maxTasks = 10
 func (b *builder) agentFile() string {
 	list := func(l *[]*string) string { return `["` + *awscdk.Fn_Join(jsii.String(`","`), l) + `"]` }
 	tasks := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"aws-ecs","concurrency":%d,"job":{"region":%q,"cluster":%q,"subnets":%s,"security_groups":["%s"],"public_ip":%s,`+
-		`"task_definition":"%s","log_group":%q%s,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}},"secrets":%s}`,
+		`"task_definition":"%s"%s,"log_group":%q%s,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}},"secrets":%s}`,
 		maxTasks, b.region, *b.cluster.AttrArn(), list(awscdk.Token_AsList(b.network.subnets, nil)), *b.network.group.AttrGroupId(),
-		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), *b.log.Ref(),
+		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), b.imagesJSON(), *b.log.Ref(),
 		*awscdk.Token_AsString(onIf(b.p.keepsWarm, `,"warm_tasks":`+*b.p.warmTasks.ValueAsString(), ""), nil), b.secretsJSON())
 	processes := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"local","concurrency":%s}}`, b.ofSize("Processes"))
 	return *awscdk.Token_AsString(onIf(b.p.hasTasks, tasks, processes), nil)
 }
 
-// makeStepTask makes the task definition of steps. Its family is the only one that the
-// agent may run.
+// makeStepTask makes the task definition of steps in the runner's image. The agent may run its
+// family and those of makeScriptTasks, and no other.
 func (b *builder) makeStepTask() {
-	b.stepTask = fargate.Task{Family: b.family() + "-step", Image: *b.p.image.ValueAsString(), Size: fargate.Size{CPU: b.ofSize("Cpu"), Memory: b.ofSize("Memory")},
-		Execution: b.execution, Log: b.log}.Definition(b.stack, "StepTask")
+	b.stepTask = b.stepDefinition("-step", *b.p.image.ValueAsString(), "").Definition(b.stack, "StepTask")
 	b.stepTask.CfnOptions().SetCondition(b.p.hasTasks)
 }
 

@@ -31,24 +31,25 @@ type builder struct {
 	partition, region, account string
 	p                          parameters
 
-	boundary   awsiam.CfnManagedPolicy
-	taskRole   awsiam.CfnRole
-	execution  awsiam.CfnRole
-	operations map[string]awsiam.CfnRole
-	steps      map[string]awsiam.CfnRole // of the operations' steps, each in a task of its own
-	stateKey   awskms.CfnKey
-	state      awss3.CfnBucket
-	images     awsecr.CfnRepository
-	artifacts  awsecr.CfnRepository
-	log        awslogs.CfnLogGroup
-	flowLog    awslogs.CfnLogGroup
-	cluster    awsecs.CfnCluster
-	network    network
-	task       awsecs.CfnTaskDefinition
-	stepTask   awsecs.CfnTaskDefinition
-	runner     awsecs.CfnService
-	taskPolicy awsiam.CfnRolePolicy
-	mode       awsssm.CfnParameter
+	boundary    awsiam.CfnManagedPolicy
+	taskRole    awsiam.CfnRole
+	execution   awsiam.CfnRole
+	operations  map[string]awsiam.CfnRole
+	steps       map[string]awsiam.CfnRole // of the operations' steps, each in a task of its own
+	stateKey    awskms.CfnKey
+	state       awss3.CfnBucket
+	images      awsecr.CfnRepository
+	artifacts   awsecr.CfnRepository
+	log         awslogs.CfnLogGroup
+	flowLog     awslogs.CfnLogGroup
+	cluster     awsecs.CfnCluster
+	network     network
+	task        awsecs.CfnTaskDefinition
+	stepTask    awsecs.CfnTaskDefinition
+	scriptTasks []awsecs.CfnTaskDefinition // of steps in the images of scripts
+	runner      awsecs.CfnService
+	taskPolicy  awsiam.CfnRolePolicy
+	mode        awsssm.CfnParameter
 
 	stepSecrets awsiam.CfnPolicy
 }
@@ -68,6 +69,7 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 	b.makeRoles()
 	b.makeFlowLogs()
 	b.makeStepTask()
+	b.makeScriptTasks()
 	b.agentAccess()
 	b.keepForTasks()
 	b.makeSecretAccess()

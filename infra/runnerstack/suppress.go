@@ -31,7 +31,7 @@ var reasons = map[string]string{
 	"CopyImages":           "repositories of the install alone, below its path; a component names each",
 	"RegistryLogin":        "the action knows no resource; it opens what the other statements allow",
 	"PullImage":            "ECS pulls with this role, and only the image that the task names by digest; the vendor's account is not known to the template",
-	"StartSteps":           "every revision of the step's own task definition, in the runner's cluster only: an update of the stack makes a new one",
+	"StartSteps":           "every revision of the task definitions of steps, in the runner's cluster only: an update of the stack makes a new one",
 	"TagSteps":             "tasks of the runner's own cluster, while they are started",
 	"WatchSteps":           "tasks of the runner's own cluster",
 	"FindSteps":            "the action knows no resource for Fargate; a condition limits it to the runner's cluster",
@@ -135,6 +135,10 @@ func (b *builder) suppress() error {
 	nag.Suppress(b.task, "AwsSolutions-ECS2", "the variables are names and public keys; the stack holds no secret")
 	nag.Suppress(b.stepTask, "AwsSolutions-ECS2", "it has no variables: the agent gives each step its input and a token that is used once")
 	nag.Acknowledge(b.stepTask, "E3047", "CPU and memory come from one row of a mapping; a test holds each row against what Fargate knows")
+	for _, task := range b.scriptTasks {
+		nag.Suppress(task, "AwsSolutions-ECS2", "it has no variables: the agent gives each step its input and a token that is used once")
+		nag.Acknowledge(task, "E3047", "CPU and memory come from one row of a mapping; a test holds each row against what Fargate knows")
+	}
 	nag.Suppress(b.cluster, "AwsSolutions-ECS4", "one task: its metrics come with ECS, and Container Insights would cost the customer more than the runner's own log")
 	nag.Suppress(b.network.vpc, "AwsSolutions-VPC7", "flow logs are the customer's choice, a parameter: the VPC holds one task without a way in")
 	nag.Suppress(b.state, "AwsSolutions-S1", "who reads states is in the customer's CloudTrail, with the job's id as the session's name; a bucket of access logs says less")

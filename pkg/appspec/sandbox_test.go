@@ -69,7 +69,7 @@ func TestSandboxDecidesKindsOfRunners(t *testing.T) {
 		"an app without a list can use all that fit": {eks, "aws-ecs aws-eks docker kubernetes local"},
 		"a list is kept": {"runner: {kinds: [kubernetes, aws-eks]}\n" + eks, "aws-eks kubernetes"},
 		"without a sandbox, all kinds are possible":                     {"", ""},
-		"a job in an image of its own needs a runner that can start it": {eks + "\nactions: {check: {type: script, source: check, image: '" + image + "'}}", "aws-eks docker kubernetes"},
+		"a job in an image of its own needs a runner that can start it": {eks + "\nactions: {check: {type: script, source: check, image: '" + image + "'}}", "aws-ecs aws-eks docker kubernetes"},
 	} {
 		t.Run(consequence, func(t *testing.T) {
 			app := sandboxed(t, c.file, func(text string) string {

@@ -54,20 +54,24 @@ func imagePlane(t *testing.T) *plane {
 	return p
 }
 
-// The jobs of a runner of kind local are processes, so it gets no app with an image for its script.
+// The jobs of a runner of kind local are processes, so it gets no deployment of an app with an image for its script. Its install can be
+// created: a stack for the install can give the runner the kind aws-ecs.
 func TestAppWithImagesNeedsARunnerThatStartsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
 		p.setRegistry("registry.type=oci", "registry.url=https://registry.example.com")
 		p.publish(inImages(t))
-		_, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local", Inputs: secretPassword()}, "")
-		expectCode(t, "an install on a runner of kind local", err, fairlead.CodeRunnerKindRefused)
-		if err == nil || !strings.Contains(err.Error(), "docker") || strings.Contains(err.Error(), "aws-ecs") || !strings.HasSuffix(err.Error(), "the jobs of seed in their image") {
-			t.Errorf("the refusal does not name the kinds that can, and the component: %v", err)
+		if _, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "named", App: "shop", Runner: "local", Inputs: secretPassword()}, ""); err != nil {
+			t.Errorf("an install on a runner of kind local: %v", err)
 		}
 		p.install("acme") // rules choose its runner
-		_, err = p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy}, "")
-		expectCode(t, "a deployment on a runner of kind local", err, fairlead.CodeRunnerKindRefused)
+		for _, install := range []string{"named", "acme"} {
+			_, err := p.CreateDeployment(p.ctx, org, install, control.NewDeployment{Kind: deployment.Deploy}, "")
+			expectCode(t, "a deployment of "+install+" on a runner of kind local", err, fairlead.CodeRunnerKindRefused)
+			if err == nil || !strings.Contains(err.Error(), "docker") || !strings.Contains(err.Error(), "aws-ecs") || !strings.HasSuffix(err.Error(), "the jobs of seed in their image") {
+				t.Errorf("the refusal does not name the kinds that can, and the component: %v", err)
+			}
+		}
 	})
 }
 

@@ -80,6 +80,8 @@ func (c *checker) checks() map[string]yamlnode.Check {
 		"image":     {Func: func(f yamlnode.Field, where string) { c.image(f.Value.Value.(string), where) }},
 		"permittedimage": {Func: c.text("an image's name without tag and digest, such as registry.example.com/tools or registry.example.com/acme/*", isImagePattern),
 			Schema: yamlnode.Schema{"items": yamlnode.Schema{"pattern": imagePattern.String()}}},
+		"imagedefinition": {Pattern: `.`, Wants: "the ARN or family of a task definition", Schema: yamlnode.Schema{"propertyNames": yamlnode.Schema{"pattern": imageByDigest.String()}},
+			Func: func(f yamlnode.Field, where string) { c.imageDefinition(f.Key, where) }},
 		"environment": {Func: func(f yamlnode.Field, where string) { c.variable(f.Key, where) }, Schema: keys(variableName, anyCase(reserved))},
 		"secret":      {Func: c.secret},
 		"labels":      {Func: c.label, Schema: keys(labelKey, "fairlead")},
@@ -197,6 +199,13 @@ func (c *checker) image(text, where string) {
 	if _, ok := ref.(name.Digest); !ok {
 		c.warn(where, "image-by-tag", fmt.Sprintf("the image %s has a tag, which may later refer to another image", yamlnode.Quote(text)),
 			"Use its digest: "+ref.Context().Name()+"@sha256:…")
+	}
+}
+
+// imageDefinition checks the image of a task definition.
+func (c *checker) imageDefinition(image, where string) {
+	if !imageByDigest.MatchString(image) {
+		c.Report(where, "invalid-image", fmt.Sprintf("%s must be an image by digest, not %s", where, yamlnode.Quote(image)), "Such as registry.example.com/acme/tools@sha256:…, as app.yaml names it.")
 	}
 }
 

@@ -8,6 +8,9 @@ import (
 // imagePattern matches an image's name with a host and without tag and digest, and such a name that ends in /*.
 var imagePattern = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(/[a-z0-9]+([._-]+[a-z0-9]+)*|/\*)$`)
 
+// imageByDigest matches an image's name with a host and with a digest, without a tag.
+var imageByDigest = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}$`)
+
 func isImagePattern(text string) bool { return imagePattern.MatchString(text) }
 
 // Images returns the patterns of the images in which scripts may run, of the runner's jobs; none: every image.

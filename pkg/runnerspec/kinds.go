@@ -58,7 +58,7 @@ func kinds() []kindRow {
 	inCluster := secretReference{pattern: `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]+$`, wants: "name/key of a Kubernetes Secret"}
 	file := secretReference{pattern: `^/[^\x00\n]+$`, wants: "the absolute path of a file", file: true}
 	return []kindRow{
-		{AWSECS, ExecutorECS, false, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, ecsStopGrace, onAWS},
+		{AWSECS, ExecutorECS, true, func() Configuration { return &ECSRunner{} }, 5 * time.Minute, ecsStopGrace, onAWS},
 		{AWSEKS, ExecutorKubernetes, true, func() Configuration { return &EKSRunner{} }, 5 * time.Minute, 0, inCluster},
 		{AzureAKS, ExecutorKubernetes, true, func() Configuration { return &AKSRunner{} }, 5 * time.Minute, 0, inCluster},
 		{GCPGKE, ExecutorKubernetes, true, func() Configuration { return &GKERunner{} }, 5 * time.Minute, 0, inCluster},
@@ -192,25 +192,26 @@ func (r *ECSRunner) direct() bool { return r.Auth != nil }
 // ECSJob sets how a job runs as an ECS task.
 type ECSJob struct {
 	JobCommon
-	Region           string   `json:"region,omitempty" check:"region" doc:"AWS region of the cluster. If absent: the agent's own. Required if auth is set."`
-	Cluster          string   `json:"cluster,omitempty" check:"nonempty" doc:"Name or ARN of the cluster. If absent: the one in the agent's file. Required if auth is set."`
-	Subnets          []string `json:"subnets,omitempty" check:"subnets" alias:"subnet_ids" doc:"1 to 16 subnets of one VPC. If absent: those in the agent's file. Required if auth is set."`
-	SecurityGroups   []string `json:"security_groups,omitempty" check:"securitygroups" alias:"security_group_ids" doc:"Up to 5 security groups. If absent: the VPC's default."`
-	PublicIP         bool     `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public IP address; required in a subnet without NAT."`
-	LaunchType       string   `json:"launch_type,omitempty" check:"launchtype" doc:"fargate, fargate-spot or ec2. If absent: fargate."`
-	TaskDefinition   string   `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of your own task definition. Its container for the job must have the name step. If absent: the agent creates one from the fields here if there is an image; otherwise it uses the one in the agent's file."`
-	TaskRoleARN      string   `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: the role of the job's operation, from the runner's stack."`
-	ExecutionRoleARN string   `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Required without task_definition, if auth or image is set."`
-	Image            string   `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
-	PullSecret       string   `json:"pull_secret,omitempty" check:"secretarn" alias:"repository_credentials" doc:"ARN of the Secrets Manager secret with the registry's credentials."`
-	CPU              CPU      `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`
-	Memory           Size     `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. Fargate supports only certain amounts with each number of CPUs."`
-	Disk             Size     `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk space. If absent: 20Gi. On Fargate 21Gi to 200Gi."`
-	WarmTasks        int      `json:"warm_tasks,omitempty" check:"warmtasks" doc:"Number of tasks that each agent keeps started for the first jobs of deployments, 1 to 50. They cost money while they wait. If absent: FAIRLEAD_WARM_TASKS of the agent, which is 0 by default."`
-	LogGroup         string   `json:"log_group,omitempty" doc:"CloudWatch log group of the tasks. If absent: the log group of the runner's stack."`
-	LogPrefix        string   `json:"log_prefix,omitempty" check:"nonempty" only:"agent" doc:"Prefix of the log streams in the task definition. If absent: step."`
-	Data             string   `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a task's disk. If absent: /var/lib/fairlead-runner."`
-	PassEnv          []string `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that ECS or the task definition sets in a task's container and that are passed to tools, such as those for the task's role. If absent: AWS_REGION, AWS_DEFAULT_REGION, AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, ECS_CONTAINER_METADATA_URI_V4."`
+	Region           string            `json:"region,omitempty" check:"region" doc:"AWS region of the cluster. If absent: the agent's own. Required if auth is set."`
+	Cluster          string            `json:"cluster,omitempty" check:"nonempty" doc:"Name or ARN of the cluster. If absent: the one in the agent's file. Required if auth is set."`
+	Subnets          []string          `json:"subnets,omitempty" check:"subnets" alias:"subnet_ids" doc:"1 to 16 subnets of one VPC. If absent: those in the agent's file. Required if auth is set."`
+	SecurityGroups   []string          `json:"security_groups,omitempty" check:"securitygroups" alias:"security_group_ids" doc:"Up to 5 security groups. If absent: the VPC's default."`
+	PublicIP         bool              `json:"public_ip,omitempty" alias:"is_public_ip_enabled assign_public_ip" doc:"Whether tasks get a public IP address; required in a subnet without NAT."`
+	LaunchType       string            `json:"launch_type,omitempty" check:"launchtype" doc:"fargate, fargate-spot or ec2. If absent: fargate."`
+	TaskDefinition   string            `json:"task_definition,omitempty" check:"nonempty" doc:"ARN or family of your own task definition. Its container for the job must have the name step. If absent: the agent creates one from the fields here if there is an image; otherwise it uses the one in the agent's file."`
+	TaskRoleARN      string            `json:"task_role_arn,omitempty" check:"rolearn" alias:"task_role" doc:"Role of the job. If absent: the role of the job's operation, from the runner's stack."`
+	ExecutionRoleARN string            `json:"execution_role_arn,omitempty" check:"rolearn" alias:"execution_role" doc:"Role that pulls the image and reads the secrets. Required without task_definition, if auth or image is set."`
+	ImageDefinitions map[string]string `json:"image_definitions,omitempty" check:"imagedefinition" doc:"Task definitions of images in which scripts and actions may run: the ARN or family of one for each image by digest, such as registry.example.com/acme/tools@sha256:…. Other images are refused. In a customer's stack, the parameter ScriptImages makes them."`
+	Image            string            `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
+	PullSecret       string            `json:"pull_secret,omitempty" check:"secretarn" alias:"repository_credentials" doc:"ARN of the Secrets Manager secret with the registry's credentials."`
+	CPU              CPU               `json:"cpu,omitzero" doc:"CPUs. If absent: 1."`
+	Memory           Size              `json:"memory,omitzero" doc:"Memory. If absent: 2Gi. Fargate supports only certain amounts with each number of CPUs."`
+	Disk             Size              `json:"disk,omitzero" alias:"ephemeral_storage" doc:"Disk space. If absent: 20Gi. On Fargate 21Gi to 200Gi."`
+	WarmTasks        int               `json:"warm_tasks,omitempty" check:"warmtasks" doc:"Number of tasks that each agent keeps started for the first jobs of deployments, 1 to 50. They cost money while they wait. If absent: FAIRLEAD_WARM_TASKS of the agent, which is 0 by default."`
+	LogGroup         string            `json:"log_group,omitempty" doc:"CloudWatch log group of the tasks. If absent: the log group of the runner's stack."`
+	LogPrefix        string            `json:"log_prefix,omitempty" check:"nonempty" only:"agent" doc:"Prefix of the log streams in the task definition. If absent: step."`
+	Data             string            `json:"data,omitempty" check:"abspath" only:"agent" doc:"Working folder of jobs on a task's disk. If absent: /var/lib/fairlead-runner."`
+	PassEnv          []string          `json:"pass_env,omitzero" only:"agent" doc:"Names of variables that ECS or the task definition sets in a task's container and that are passed to tools, such as those for the task's role. If absent: AWS_REGION, AWS_DEFAULT_REGION, AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, ECS_CONTAINER_METADATA_URI_V4."`
 }
 
 // KubernetesJob sets how a job runs as a Kubernetes Job.

@@ -77,6 +77,7 @@ type Place struct {
 	// before their jobs are known. Such a place is not Shared.
 	StartsAhead bool
 	// OwnImages reports whether the driver can start a step in an image of its own.
+	// It may still refuse an image that its configuration does not name.
 	OwnImages bool
 	// PassEnv names the variables that the place itself sets for a step and that
 	// the step passes to its tools: its identity in the cloud. The agent's own

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -75,11 +76,12 @@ func again(environ, names []string) error {
 	if len(b) > maxImageEnviron {
 		return fmt.Errorf("the variables of the image have %d bytes, and %d are allowed", len(b), maxImageEnviron)
 	}
-	own = append(own, imageEnviron+"="+string(b), "SSL_CERT_FILE="+executor.ImageRoots, "SSL_CERT_DIR="+noFolder)
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	roots := filepath.Join(filepath.Dir(self), filepath.Base(executor.ImageRoots)) // the executor put both into one folder
+	own = append(own, imageEnviron+"="+string(b), "SSL_CERT_FILE="+roots, "SSL_CERT_DIR="+noFolder)
 	return fmt.Errorf("start this program with the step's own variables: %w", syscall.Exec(self, os.Args, own))
 }
 

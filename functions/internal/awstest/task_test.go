@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -117,7 +118,7 @@ func (w *world) makeCloud() *ecstest.Cloud {
 }
 
 // makeStepTask makes the parts of the stack that the agent's requests to ECS name: the cluster, the
-// network and the definition of the tasks of jobs.
+// network and the definitions of the tasks of jobs.
 func (w *world) makeStepTask(c *account) {
 	w.t.Helper()
 	api := ecs.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(w.tasks.URL()), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
@@ -132,13 +133,20 @@ func (w *world) makeStepTask(c *account) {
 		c.made[id] = made{ref: ecstest.Find(w.t, w.moto, region, "DescribeSubnets", "subnetId")}
 	}
 	c.made["RunnerSecurityGroup"] = made{attr: map[string]string{"GroupId": ecstest.Find(w.t, w.moto, region, "DescribeSecurityGroups", "groupId")}}
-	in := as[ecs.RegisterTaskDefinitionInput](c.resolver, c.tmpl.Resources["StepTask"].Properties)
-	// A container without a limit of its own may use the memory of its task. moto cannot run such a
-	// container.
-	memory, err := strconv.Atoi(*in.Memory)
-	w.ok("read the memory of the task", err)
-	in.ContainerDefinitions[0].Memory = aws.Int32(int32(memory))
-	defined, err := api.RegisterTaskDefinition(w.t.Context(), &in)
-	w.ok("register the definition of the tasks of jobs", err)
-	c.made["StepTask"] = made{ref: *defined.TaskDefinition.TaskDefinitionArn}
+	for id, res := range c.tmpl.Resources {
+		if id != "StepTask" && !strings.HasPrefix(id, "ScriptTask") || res.Condition != "" && !c.holds(res.Condition) {
+			continue
+		}
+		in := as[ecs.RegisterTaskDefinitionInput](c.resolver, res.Properties)
+		// A container without a limit of its own may use the memory of its task. moto cannot run such a
+		// container.
+		memory, err := strconv.Atoi(*in.Memory)
+		w.ok("read the memory of the task", err)
+		for i := range in.ContainerDefinitions {
+			in.ContainerDefinitions[i].Memory = aws.Int32(int32(memory / len(in.ContainerDefinitions)))
+		}
+		defined, err := api.RegisterTaskDefinition(w.t.Context(), &in)
+		w.ok("register the definition "+id, err)
+		c.made[id] = made{ref: *defined.TaskDefinition.TaskDefinitionArn}
+	}
 }

@@ -36,6 +36,10 @@ const (
 // The user of the image; not root.
 const user = "65532:65532"
 
+// copyUser is the user of the container that copies the runner's program. Only this group may read the
+// program in the runner's image: a tool could read the environment of a step whose program it can read.
+const copyUser = "65532:65533"
+
 // Size is a pair of CPU, in 1/1024 of a CPU, and memory, in MiB. Fargate supports only
 // some pairs.
 type Size struct{ CPU, Memory string }
@@ -101,7 +105,13 @@ const (
 	agentContainer = "runner"
 	// stepContainer is the name that the ecs executor gives to the container of a step.
 	stepContainer = "step"
+	// copyContainer is the name that it expects of the container which copies the runner's program.
+	copyContainer = "copy"
 )
+
+// programFolder is the folder of the runner's program in the image of a script. The runner's image
+// declares it as a volume, so the volume gets its owner there.
+const programFolder = "/.fairlead"
 
 // Task describes the task of an agent, or of a step that has a task of its own.
 type Task struct {
@@ -111,8 +121,11 @@ type Task struct {
 	Environment map[string]string
 	// Role is the task's role; nil: the task of a step. It has no command, no environment and no
 	// role: the agent gives these to each step.
-	Role      awsiam.CfnRole
-	Alone     bool // the image's program is no runner and needs no command
+	Role  awsiam.CfnRole
+	Alone bool // the image's program is no runner and needs no command
+	// Runner is the runner's image, if Image is that of a script. A first container copies the
+	// runner's program out of it, and the step runs this program in Image. "": Image is the runner's.
+	Runner    string
 	Execution awsiam.CfnRole
 	Log       awslogs.CfnLogGroup
 }
@@ -124,12 +137,11 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 	for _, name := range slices.Sorted(maps.Keys(t.Environment)) {
 		variables = append(variables, &awsecs.CfnTaskDefinition_KeyValuePairProperty{Name: jsii.String(name), Value: jsii.String(t.Environment[name])})
 	}
-	var volumes []*awsecs.CfnTaskDefinition_VolumeProperty
-	var mounts []*awsecs.CfnTaskDefinition_MountPointProperty
-	for _, v := range []struct{ name, path string }{{"data", dataFolder}, {"temp", tempFolder}} {
-		volumes = append(volumes, &awsecs.CfnTaskDefinition_VolumeProperty{Name: jsii.String(v.name)})
-		mounts = append(mounts, &awsecs.CfnTaskDefinition_MountPointProperty{SourceVolume: jsii.String(v.name), ContainerPath: jsii.String(v.path), ReadOnly: jsii.Bool(false)})
+	mount := func(volume, path string, readOnly bool) *awsecs.CfnTaskDefinition_MountPointProperty {
+		return &awsecs.CfnTaskDefinition_MountPointProperty{SourceVolume: jsii.String(volume), ContainerPath: jsii.String(path), ReadOnly: jsii.Bool(readOnly)}
 	}
+	volumes := []*awsecs.CfnTaskDefinition_VolumeProperty{{Name: jsii.String("data")}, {Name: jsii.String("temp")}}
+	mounts := []*awsecs.CfnTaskDefinition_MountPointProperty{mount("data", dataFolder, false), mount("temp", tempFolder, false)}
 	name, command, role := agentContainer, jsii.Strings("agent"), (*string)(nil)
 	switch {
 	case t.Role == nil:
@@ -139,14 +151,9 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 	default:
 		role = t.Role.AttrArn()
 	}
-	return awsecs.NewCfnTaskDefinition(stack, jsii.String(id), &awsecs.CfnTaskDefinitionProps{
-		Family: jsii.String(t.Family), RequiresCompatibilities: jsii.Strings("FARGATE"), NetworkMode: jsii.String("awsvpc"),
-		Cpu: jsii.String(t.Size.CPU), Memory: jsii.String(t.Size.Memory),
-		RuntimePlatform:  &awsecs.CfnTaskDefinition_RuntimePlatformProperty{CpuArchitecture: jsii.String("ARM64"), OperatingSystemFamily: jsii.String("LINUX")},
-		ExecutionRoleArn: t.Execution.AttrArn(), TaskRoleArn: role,
-		Volumes: volumes,
-		ContainerDefinitions: []*awsecs.CfnTaskDefinition_ContainerDefinitionProperty{{
-			Name: jsii.String(name), Image: jsii.String(t.Image), Essential: jsii.Bool(true), Command: command,
+	container := func(name, image string, command *[]*string, mounts []*awsecs.CfnTaskDefinition_MountPointProperty) *awsecs.CfnTaskDefinition_ContainerDefinitionProperty {
+		return &awsecs.CfnTaskDefinition_ContainerDefinitionProperty{
+			Name: jsii.String(name), Image: jsii.String(image), Essential: jsii.Bool(true), Command: command,
 			User: jsii.String(user), ReadonlyRootFilesystem: jsii.Bool(true), Privileged: jsii.Bool(false),
 			// No init process: it would run as the tools' user with the container's whole
 			// environment, and any tool could read it. The agent reaps its children itself.
@@ -155,7 +162,28 @@ func (t Task) Definition(stack awscdk.Stack, id string) awsecs.CfnTaskDefinition
 			LogConfiguration: &awsecs.CfnTaskDefinition_LogConfigurationProperty{LogDriver: jsii.String("awslogs"), Options: map[string]string{
 				"awslogs-group": *t.Log.Ref(), "awslogs-region": *stack.Region(), "awslogs-stream-prefix": name,
 			}},
-		}},
+		}
+	}
+	containers := []*awsecs.CfnTaskDefinition_ContainerDefinitionProperty{container(name, t.Image, command, mounts)}
+	if t.Runner != "" {
+		const volume = "program"
+		volumes = append(volumes, &awsecs.CfnTaskDefinition_VolumeProperty{Name: jsii.String(volume)})
+		// The copying container has the other volumes too. The runner's image declares their folders, so ECS gives each
+		// the owner and the mode that it has there. In the image of the script they would belong to root.
+		copying := container(copyContainer, t.Runner, jsii.Strings("copy", programFolder), append(slices.Clone(mounts), mount(volume, programFolder, false)))
+		copying.Essential, copying.User = jsii.Bool(false), jsii.String(copyUser) // it ends before the step starts
+		step := containers[0]
+		step.EntryPoint, step.WorkingDirectory = jsii.Strings(programFolder+"/runner"), jsii.String(tempFolder)
+		step.MountPoints = append(slices.Clone(mounts), mount(volume, programFolder, true))
+		step.DependsOn = []*awsecs.CfnTaskDefinition_ContainerDependencyProperty{{ContainerName: jsii.String(copyContainer), Condition: jsii.String("SUCCESS")}}
+		containers = append(containers, copying)
+	}
+	return awsecs.NewCfnTaskDefinition(stack, jsii.String(id), &awsecs.CfnTaskDefinitionProps{
+		Family: jsii.String(t.Family), RequiresCompatibilities: jsii.Strings("FARGATE"), NetworkMode: jsii.String("awsvpc"),
+		Cpu: jsii.String(t.Size.CPU), Memory: jsii.String(t.Size.Memory),
+		RuntimePlatform:  &awsecs.CfnTaskDefinition_RuntimePlatformProperty{CpuArchitecture: jsii.String("ARM64"), OperatingSystemFamily: jsii.String("LINUX")},
+		ExecutionRoleArn: t.Execution.AttrArn(), TaskRoleArn: role,
+		Volumes: volumes, ContainerDefinitions: containers,
 	})
 }
 

@@ -39,6 +39,13 @@ const StackJobSecrets = "JobSecrets"
 // MaxStackSecrets is the number of secrets that StackJobSecrets can hold.
 const MaxStackSecrets = 8
 
+// StackScriptImages is the parameter with the images in which scripts of the app run. MaxScriptImages is how many it can
+// hold.
+const (
+	StackScriptImages = "ScriptImages"
+	MaxScriptImages   = 4
+)
+
 // StackAppActions is the parameter with the IAM actions that the app may use. The control
 // plane sets it only if the app declares them. The customer may change it.
 const StackAppActions = "AppActions"

@@ -16,6 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ecs"
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/runner/executor"
 )
 
 // Defaults of a task. CPU and memory have the smallest size that suffices for a plan that is not tiny.
@@ -31,7 +34,18 @@ const (
 // user is the user and group of the runner's image. It is not root.
 const user = "65532:65532"
 
-// definition returns the ARN of the task definition. If the definition does not
+// definitionOf returns the task definition of an image of a step's own; "" for the runner's image. Such a
+// definition is never registered here: its author chooses what runs with the roles of the tasks.
+func (e *Executor) definitionOf(image string) (string, error) {
+	definition := e.o.Job.ImageDefinitions[image]
+	if image != "" && definition == "" {
+		return "", &executor.LaunchError{Cause: fairlead.CauseImageRefused, Err: fmt.Errorf("the component runs in the image %s, and this runner has no task definition for it: "+
+			"add the image to the parameter ScriptImages of the runner's stack. Without a stack, name a task definition under job.image_definitions of the agent's file", image)}
+	}
+	return definition, nil
+}
+
+// definition returns the ARN of the task definition of the runner's image. If the definition does not
 // exist, the function registers it. The name of the definition's family contains a
 // hash of its content, so all agents share one definition, also after a restart.
 // After a change of the configuration, the driver registers another definition,
@@ -79,14 +93,24 @@ func (e *Executor) familyOf(in *ecs.RegisterTaskDefinitionInput) (string, error)
 	return "fairlead-" + e.o.Runner + "-" + hex.EncodeToString(sum[:8]), nil
 }
 
-// family returns the family of the tasks that the driver starts.
-func (e *Executor) family() (string, error) {
+// families returns the families of the tasks that the driver starts.
+func (e *Executor) families() ([]string, error) {
+	var all []string
 	if e.o.Job.TaskDefinition == "" {
-		return e.familyOf(e.describe())
+		made, err := e.familyOf(e.describe())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, made)
 	}
-	// An ARN ends with task-definition/FAMILY:REVISION.
-	family, _, _ := strings.Cut(e.o.Job.TaskDefinition[strings.LastIndexByte(e.o.Job.TaskDefinition, '/')+1:], ":")
-	return family, nil
+	for _, d := range append(slices.Collect(maps.Values(e.o.Job.ImageDefinitions)), e.o.Job.TaskDefinition) {
+		// An ARN ends with task-definition/FAMILY:REVISION.
+		if family, _, _ := strings.Cut(d[strings.LastIndexByte(d, '/')+1:], ":"); family != "" {
+			all = append(all, family)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
 // describe returns the task definition without its name.

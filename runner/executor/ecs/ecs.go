@@ -9,6 +9,11 @@
 // also binds it to the role of the task (see package bound). Elsewhere, only the
 // runner should have the permission to describe the tasks of this cluster.
 //
+// A step in an image of its own needs a task definition of this image, because RunTask cannot
+// replace an image. The configuration names it (image_definitions). A first container of the
+// runner's image, CopyContainer, copies the runner's program to a volume. The step's container
+// runs it from there.
+//
 // ECS deletes its record of a task about an hour after the task's end. The
 // driver stores the ARN of an attempt's task in the step's folder.
 package ecs
@@ -47,6 +52,10 @@ import (
 
 // Container is the name of the job's container in the task definition.
 const Container = "step"
+
+// CopyContainer is the name of the container that copies the runner's program, in the task of a
+// step in an image of its own.
+const CopyContainer = "copy"
 
 const (
 	// killFor bounds Kill: ECS sends SIGKILL after the container's stop timeout,
@@ -134,7 +143,7 @@ func New(o Options) (*Executor, error) {
 
 // Place is the disk of a task. The agent and other tasks cannot access it.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Job.Data, StartsAhead: true, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+	return executor.Place{Data: e.o.Job.Data, StartsAhead: true, OwnImages: true, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		_, err := e.overrides(s)
 		return err
 	}}
@@ -153,9 +162,14 @@ func (e *Executor) Start(ctx context.Context, s executor.Step) (executor.Handle,
 	if err != nil {
 		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
 	}
-	definition, err := executor.Retry(ctx, passing, e.definition)
+	definition, err := e.definitionOf(s.Image)
 	if err != nil {
-		return nil, fmt.Errorf("register the task definition of step %s: %w", s.ID, reason(err))
+		return nil, fmt.Errorf("start step %s: %w", s.ID, err)
+	}
+	if s.Image == "" {
+		if definition, err = executor.Retry(ctx, passing, e.definition); err != nil {
+			return nil, fmt.Errorf("register the task definition of step %s: %w", s.ID, reason(err))
+		}
 	}
 	in.TaskDefinition = &definition
 	unclear := false
@@ -254,6 +268,14 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	if s.Input != nil {
 		command.Environment = append(command.Environment, types.KeyValuePair{Name: aws.String(executor.InputVariable), Value: aws.String(string(s.Input))})
 	}
+	var environ []string
+	for _, v := range command.Environment {
+		environ = append(environ, *v.Name+"=")
+	}
+	for _, v := range executor.EnvironIn(s.Image, environ, slices.Concat(setByECS, e.o.Job.PassEnv, slices.Collect(maps.Keys(e.o.Job.Secrets)))) {
+		name, value, _ := strings.Cut(v, "=")
+		command.Environment = append(command.Environment, types.KeyValuePair{Name: &name, Value: &value})
+	}
 	overrides := &types.TaskOverride{ContainerOverrides: []types.ContainerOverride{command}}
 	overrides.TaskRoleArn, overrides.ExecutionRoleArn = given(cmp.Or(s.Identity, e.o.Job.TaskRoleARN)), given(e.o.Job.ExecutionRoleARN)
 	if cpu := cmp.Or(s.CPU, e.o.Job.CPU); cpu > 0 {
@@ -279,6 +301,11 @@ func (e *Executor) overrides(s executor.Step) (*types.TaskOverride, error) {
 	}
 	return overrides, nil
 }
+
+// setByECS has the names of the variables that ECS sets in each container. In an image of a step's own, they are
+// the step's own variables, and not those of the image: one has the address of the credentials of the task's role.
+var setByECS = []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_DEFAULT_REGION", "AWS_EXECUTION_ENV", "AWS_REGION",
+	"ECS_AGENT_URI", "ECS_CONTAINER_METADATA_URI", "ECS_CONTAINER_METADATA_URI_V4", "HOSTNAME"}
 
 // request returns the request that runs the task of a step.
 func (e *Executor) request(s executor.Step) (*ecs.RunTaskInput, error) {
@@ -356,13 +383,25 @@ func (e *Executor) Attach(ctx context.Context, id string) (executor.Handle, erro
 // maxFound bounds the tasks that Find describes. The runner's own definition has far fewer.
 const maxFound = 1000
 
-// Find returns what the driver gave as startedBy to the running tasks of its family.
+// Find returns what the driver gave as startedBy to the running tasks of its families.
 func (e *Executor) Find(ctx context.Context) ([]string, error) {
-	family, err := e.family()
+	families, err := e.families()
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
+	var all []string
+	for _, family := range families {
+		ids, err := e.findOf(ctx, family)
+		if err != nil {
+			return nil, fmt.Errorf("list the tasks of %s: %w", family, err)
+		}
+		all = append(all, ids...)
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+func (e *Executor) findOf(ctx context.Context, family string) (ids []string, err error) {
 	err = executor.Try(ctx, passing, func(ctx context.Context) error {
 		ids = nil
 		in := &ecs.ListTasksInput{Cluster: &e.o.Job.Cluster, Family: &family}
@@ -386,11 +425,7 @@ func (e *Executor) Find(ctx context.Context) ([]string, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list the tasks of %s: %w", family, err)
-	}
-	slices.Sort(ids)
-	return ids, nil
+	return ids, err
 }
 
 // Remove deletes the record of the attempt's task. ECS deletes the task itself.

@@ -46,6 +46,13 @@ const (
 	broken   = "nothing"   // a task definition whose image does not exist
 )
 
+// Images of a step's own, each with a task definition as a customer's stack makes it. missing is in no registry.
+const (
+	runnerImage = "registry.example/runner@sha256:0123"
+	ownImage    = "registry.example/acme/tools@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	missing     = "127.0.0.1:1/missing/tools@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+)
+
 func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {
 	return aws.Config{Region: region, BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("id", "key", ""),
 		HTTPClient: &http.Client{Transport: transport}}
@@ -55,6 +62,7 @@ func awsConfig(endpoint string, transport http.RoundTripper) aws.Config {
 type site struct {
 	cloud, subnet, group string
 	of                   *ecstest.Cloud
+	images               map[string]string // task definitions of images
 }
 
 func newSite(t *testing.T) site {
@@ -66,7 +74,7 @@ func newSite(t *testing.T) site {
 	if _, err := api.CreateCluster(ctx, &awsecs.CreateClusterInput{ClusterName: aws.String("runners")}); err != nil {
 		t.Fatal(err)
 	}
-	for family, image := range map[string]string{pullable: "registry.example/runner@sha256:0123", broken: "registry.example/missing/image:1"} {
+	for family, image := range map[string]string{pullable: runnerImage, broken: "registry.example/missing/image:1"} {
 		if _, err := api.RegisterTaskDefinition(ctx, &awsecs.RegisterTaskDefinitionInput{Family: aws.String(family), NetworkMode: types.NetworkModeAwsvpc,
 			RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
 			ContainerDefinitions: []types.ContainerDefinition{{Name: aws.String(ecs.Container), Image: &image, StopTimeout: aws.Int32(2), Cpu: 256, Memory: aws.Int32(512)}}}); err != nil {
@@ -80,12 +88,38 @@ func newSite(t *testing.T) site {
 		t.Fatal(err)
 	}
 	c := ecstest.New(t, endpoint, executortest.Program(t), pullable, group, logs)
-	return site{cloud: c.URL(), of: c, subnet: ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId"), group: ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")}
+	c.Variables, c.Missing = map[string][]string{ownImage: {executortest.ImageSetting + "=of-the-image", "ONLY=of-the-image"}}, []string{missing}
+	s := site{cloud: c.URL(), of: c, images: map[string]string{}, subnet: ecstest.Find(t, endpoint, region, "DescribeSubnets", "subnetId"), group: ecstest.Find(t, endpoint, region, "DescribeSecurityGroups", "groupId")}
+	for family, image := range map[string]string{"script-1": ownImage, "script-2": missing} {
+		s.images[image] = s.define(t, family, image, executor.CopyCommand)
+	}
+	return s
+}
+
+// define registers the task definition of an image as a customer's stack does. The first container runs the program of the runner's
+// image with the command.
+func (s site) define(t *testing.T, family, image, command string) (arn string) {
+	t.Helper()
+	program := func(readOnly bool) []types.MountPoint {
+		return []types.MountPoint{{SourceVolume: aws.String("program"), ContainerPath: aws.String(executor.ImageFolder), ReadOnly: &readOnly}}
+	}
+	out, err := awsecs.NewFromConfig(awsConfig(s.cloud, http.DefaultTransport)).RegisterTaskDefinition(t.Context(), &awsecs.RegisterTaskDefinitionInput{
+		Family: &family, NetworkMode: types.NetworkModeAwsvpc, RequiresCompatibilities: []types.Compatibility{types.CompatibilityFargate}, Cpu: aws.String("256"), Memory: aws.String("512"),
+		Volumes: []types.Volume{{Name: aws.String("program")}},
+		ContainerDefinitions: []types.ContainerDefinition{
+			{Name: aws.String(ecs.CopyContainer), Image: aws.String(runnerImage), Essential: aws.Bool(false), Command: []string{command, executor.ImageFolder}, MountPoints: program(false), Memory: aws.Int32(64)},
+			{Name: aws.String(ecs.Container), Image: &image, EntryPoint: []string{executor.ImageProgram}, MountPoints: program(true), Memory: aws.Int32(256),
+				DependsOn: []types.ContainerDependency{{ContainerName: aws.String(ecs.CopyContainer), Condition: types.ContainerConditionSuccess}}},
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *out.TaskDefinition.TaskDefinitionArn
 }
 
 func (s site) options(root string) ecs.Options {
 	return ecs.Options{Steps: root, Runner: "run_1", AWS: awsConfig(s.cloud, http.DefaultTransport), Every: 20 * time.Millisecond, Job: runnerspec.ECSJob{
-		Cluster: "runners", Subnets: []string{s.subnet}, SecurityGroups: []string{s.group}, TaskDefinition: pullable,
+		Cluster: "runners", Subnets: []string{s.subnet}, SecurityGroups: []string{s.group}, TaskDefinition: pullable, ImageDefinitions: s.images,
 		CPU: 250, Memory: 64 << 20, LogGroup: group, PassEnv: []string{}, JobCommon: runnerspec.JobCommon{StartTimeout: runnerspec.Duration(time.Minute)}}}
 }
 
@@ -110,6 +144,7 @@ func TestExecutor(t *testing.T) {
 			return open(t, o)
 		},
 		Remote: true, KeepsExit: true, Memory: 64,
+		OwnImage: func(*testing.T) (string, string) { return ownImage, "" },
 		NoImage: func(t *testing.T, root string) executor.Executor {
 			o := s.options(root)
 			o.Job.TaskDefinition = broken
@@ -124,19 +159,21 @@ func TestStartReportsARefusal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*ecs.Options)
 		env    []string
+		image  string
 		want   string
 	}{
 		"the cluster does not exist":          {change: func(o *ecs.Options) { o.Job.Cluster = "elsewhere" }, want: "luster"},
 		"the task definition does not exist":  {change: func(o *ecs.Options) { o.Job.TaskDefinition = "missing" }, want: "task definition"},
 		"the overrides are too long":          {change: func(*ecs.Options) {}, env: []string{"BIG=" + strings.Repeat("x", 9000)}, want: "FAIRLEAD_PASS_ENV"},
 		"a variable is named like a key":      {change: func(*ecs.Options) {}, env: []string{"AWS_SECRET_ACCESS_KEY=hush"}, want: "AWS_SECRET_ACCESS_KEY looks like a secret"},
+		"the image has no task definition":    {change: func(*ecs.Options) {}, image: strings.Replace(ownImage, "/tools@", "/others@", 1), want: "the parameter ScriptImages"},
 		"a variable is named like a password": {change: func(*ecs.Options) {}, env: []string{"REGISTRY_PASSWORD=hush"}, want: "REGISTRY_PASSWORD looks like a secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := s.options(filepath.Join(t.TempDir(), "steps"))
 			tc.change(&o)
-			_, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: tc.env})
+			_, err := open(t, o).Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Env: tc.env, Image: tc.image})
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hush") {
 				t.Errorf("got %v", err)
 			}
@@ -422,6 +459,68 @@ func TestTaskDefinitionIsRegistered(t *testing.T) {
 		if strings.Contains(request, "hush") {
 			t.Errorf("a request contains a secret: %s", request)
 		}
+	}
+}
+
+// An image without a task definition is refused at once, with its own cause: the agent could choose what runs with the roles of
+// the stack if it registered one.
+func TestImageWithoutADefinitionIsRefused(t *testing.T) {
+	s := newSite(t)
+	other := strings.Replace(ownImage, "sha256:1", "sha256:2", 1)
+	_, err := open(t, s.options(filepath.Join(t.TempDir(), "steps"))).Start(t.Context(), executor.Step{ID: "job_1-1", Args: []string{"step"}, Image: other})
+	if l, ok := errors.AsType[*executor.LaunchError](err); !ok || l.Cause != fairlead.CauseImageRefused || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "job.image_definitions") {
+		t.Errorf("got %v", err)
+	}
+	for _, request := range s.of.Received() {
+		if strings.Contains(request, other) {
+			t.Errorf("ECS received %s", request)
+		}
+	}
+}
+
+// A runner's image that is older than the agent has no command that copies its program.
+func TestProgramThatCannotBeCopiedIsReported(t *testing.T) {
+	s := newSite(t)
+	s.images[ownImage] = s.define(t, "script-old", ownImage, "unknown-command")
+	h, err := open(t, s.options(filepath.Join(t.TempDir(), "steps"))).Start(t.Context(), executor.Step{ID: "job_old-1", Args: []string{"step"}, Image: ownImage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, err := h.Wait(t.Context()); err != nil || x.Cause != fairlead.CauseLaunchFailed || !strings.Contains(x.Message, "older than the agent") {
+		t.Errorf("ended as %+v (%v)", x, err)
+	}
+}
+
+// In an image of a step's own, the variables with the credentials of the task's role are not those of the image: the vendor's tool does
+// not get them.
+func TestCredentialsAreNotOfTheImage(t *testing.T) {
+	s := newSite(t)
+	o := s.options(filepath.Join(t.TempDir(), "steps"))
+	id := "job_own-1"
+	dir := filepath.Join(o.Steps, id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h, err := open(t, o).Start(t.Context(), executor.Step{ID: id, Args: []string{"step", "--dir", dir, "environ"}, Image: ownImage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, err := h.Wait(t.Context()); err != nil || x.Code == nil || *x.Code != 0 {
+		t.Fatalf("ended as %+v, %v", x, err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "environ"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const credentials = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+	set, own := false, false
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		set = set || name == credentials
+		own = own || name == executor.OwnVariable && slices.Contains(strings.Split(value, ","), credentials)
+	}
+	if !set || !own {
+		t.Errorf("ECS sets %s: %t; it counts as the step's own: %t", credentials, set, own)
 	}
 }
 

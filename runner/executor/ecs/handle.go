@@ -161,10 +161,7 @@ func (h *handle) unknown(ctx context.Context, arn string) error {
 // exitOf returns how a task ended. over reports whether its step has ended or
 // will never start.
 func exitOf(t *types.Task) (x executor.Exit, over bool) {
-	var c types.Container
-	if i := slices.IndexFunc(t.Containers, func(c types.Container) bool { return aws.ToString(c.Name) == Container }); i >= 0 {
-		c = t.Containers[i]
-	}
+	c := containerOf(t, Container)
 	reason := aws.ToString(c.Reason)
 	if c.ExitCode != nil && (aws.ToString(c.LastStatus) == stopped || aws.ToString(t.LastStatus) == stopped) {
 		x = executor.ExitOf(int(*c.ExitCode), strings.HasPrefix(reason, "OutOfMemoryError"), outOfMemory)
@@ -179,11 +176,55 @@ func exitOf(t *types.Task) (x executor.Exit, over bool) {
 	why := strings.TrimSpace(aws.ToString(t.StoppedReason) + " " + reason)
 	switch {
 	case strings.Contains(why, "CannotPull"), strings.Contains(why, "CannotVerifyImage"):
-		return executor.Never(fairlead.CauseImagePull, "%s", why), true
+		if image := ownImageOf(t); image != "" && strings.Contains(why, nameOf(image)) {
+			return executor.Never(executor.ImageCause(true), "the image %s of the component cannot be pulled: %s", image, why), true
+		}
+		return executor.Never(executor.ImageCause(false), "%s", why), true
+	case copyFailed(t) != "":
+		return executor.Never(fairlead.CauseLaunchFailed, "the task did not start: %s. %s", copyFailed(t), why), true
 	case t.StartedAt == nil || t.StopCode == types.TaskStopCodeTaskFailedToStart:
 		return executor.Never(fairlead.CauseLaunchFailed, "the task did not start: %s", why), true
 	}
 	return executor.Exit{Cause: fairlead.CauseKilled, Message: "ECS stopped the task: " + why}, true
+}
+
+// containerOf returns a container of a task; an empty one if the task has none with this name.
+func containerOf(t *types.Task, name string) types.Container {
+	if i := slices.IndexFunc(t.Containers, func(c types.Container) bool { return aws.ToString(c.Name) == name }); i >= 0 {
+		return t.Containers[i]
+	}
+	return types.Container{}
+}
+
+// ownImageOf returns the image of its own in which the step of a task runs; "" if it runs in the runner's image. ECS
+// returns the variables with which the driver started the task, so an agent that did not start it knows the image too.
+func ownImageOf(t *types.Task) string {
+	if t.Overrides == nil {
+		return ""
+	}
+	for _, c := range t.Overrides.ContainerOverrides {
+		for _, v := range c.Environment {
+			if aws.ToString(v.Name) == executor.ImageVariable {
+				return aws.ToString(v.Value)
+			}
+		}
+	}
+	return ""
+}
+
+// nameOf returns an image's reference without its digest. Messages of ECS contain it.
+func nameOf(image string) string {
+	name, _, _ := strings.Cut(image, "@")
+	return name
+}
+
+// copyFailed returns why the container that copies the runner's program failed; "" if it did not fail.
+func copyFailed(t *types.Task) string {
+	c := containerOf(t, CopyContainer)
+	if code := c.ExitCode; code != nil && *code != 0 {
+		return fmt.Sprintf("the container %s could not copy the runner's program out of the runner's image, which must not be older than the agent: exit code %d. The log stream of this container has its output", CopyContainer, *code)
+	}
+	return ""
 }
 
 func (h *handle) stop(ctx context.Context, arn, reason string) error {

@@ -4,6 +4,7 @@ package ecstest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,8 +29,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 
+	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/proctree"
 )
+
+// relativeURI is the variable with the address of the credentials of a task's role.
+const relativeURI = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 
 // stopTimeout is the stop timeout in the task definition of the tests.
 const stopTimeout = 2 * time.Second
@@ -60,9 +65,13 @@ type Cloud struct {
 	// ARN. nil: the variable that ECS sets, whose address is not served here. Set Environ, Disk and
 	// Credentials before the first task.
 	Credentials func(role string) []string
-	// Command returns the command that runs a container with these arguments and this environment,
-	// until its end. nil: the container is a process of the program. Set it before the first task.
-	Command func(args, env []string) *exec.Cmd
+	// Command returns the command that runs a container, until its end. nil: the container is a process of the
+	// program, or of the program at its entry point. Set it before the first task.
+	Command func(c Container) *exec.Cmd
+	// Variables are those that images give to their containers, by image.
+	Variables map[string][]string
+	// Missing are the images that cannot be pulled, of definitions that are registered through the Cloud.
+	Missing []string
 	// Event gets the environment in the overrides of each task before its container starts, as a rule of the
 	// account's event bus does. It must not call the Cloud. Set it before the first task.
 	Event func(env []string)
@@ -86,18 +95,63 @@ type Cloud struct {
 	running   sync.WaitGroup
 }
 
+// Container is a container of a task.
+type Container struct {
+	Task      string // ARN
+	Name      string
+	Image     string
+	Program   string // its entry point; "": that of the image
+	Args, Env []string
+	Mounts    []Mount
+}
+
+// Mount is a volume of a task in a container.
+type Mount struct {
+	SourceVolume, ContainerPath string
+	ReadOnly                    bool
+}
+
 // definition is the part of a task definition that Cloud uses.
 type definition struct {
-	cpu     string // in 1,024ths of a CPU
-	secrets []reference
+	cpu        string // in 1,024ths of a CPU
+	containers []defined
+}
+
+// step returns the container that the overrides of a task are for.
+func (d definition) step() defined {
+	for _, c := range d.containers {
+		if c.Name == stepContainer {
+			return c
+		}
+	}
+	return defined{}
+}
+
+// stepContainer is the name of the container of a step.
+const stepContainer = "step"
+
+// defined is a container in a task definition.
+type defined struct {
+	Name, Image         string
+	EntryPoint, Command []string
+	Secrets             []reference
+	MountPoints         []Mount
+	DependsOn           []struct{ ContainerName, Condition string }
 }
 
 // reference is a secret of a container in a task definition.
 type reference struct{ Name, ValueFrom string }
 
+// container is a container that has ended.
+type container struct {
+	name string
+	exit int
+}
+
 type task struct {
 	cmd       *exec.Cmd
-	role      string // ARN of the task's role; "": none
+	first     []container // that have ended before cmd
+	role      string      // ARN of the task's role; "": none
 	startedBy string
 	start     func() // starts the container of a slow cloud; nil: it has started, or never will
 	mark      string
@@ -231,16 +285,18 @@ func (c *Cloud) define(answer []byte) {
 	var out struct {
 		TaskDefinition struct {
 			TaskDefinitionArn, Cpu string
-			ContainerDefinitions   []struct{ Secrets []reference }
+			ContainerDefinitions   []defined
 		}
 	}
-	if err := json.Unmarshal(answer, &out); err != nil || len(out.TaskDefinition.ContainerDefinitions) != 1 {
-		c.t.Errorf("%v: %s", err, answer)
+	err := json.Unmarshal(answer, &out)
+	d := definition{out.TaskDefinition.Cpu, out.TaskDefinition.ContainerDefinitions}
+	if err != nil || d.step().Name == "" {
+		c.t.Errorf("a definition without a container %s: %v: %s", stepContainer, err, answer)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.defined[out.TaskDefinition.TaskDefinitionArn] = definition{out.TaskDefinition.Cpu, out.TaskDefinition.ContainerDefinitions[0].Secrets}
+	c.defined[out.TaskDefinition.TaskDefinitionArn] = d
 }
 
 // run starts the container of a task. The caller holds mu.
@@ -254,59 +310,79 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	arn := out.Tasks[0].TaskArn
 	k := &task{mark: "TEST_TASK=" + arn, created: time.Now(), unknown: c.Unknown}
 	c.tasks[arn] = k
-	defined, made := c.defined[in["taskDefinition"].(string)]
+	of, made := c.defined[in["taskDefinition"].(string)]
+	missing := ""
 	if in["taskDefinition"] != c.pullable && !made {
+		missing = "registry.example/missing/image:1"
+	}
+	for _, d := range of.containers {
+		if slices.Contains(c.Missing, d.Image) {
+			missing = d.Image
+		}
+	}
+	if missing != "" {
 		k.over, k.stopCode = true, "TaskFailedToStart"
-		k.stopped = "CannotPullContainerError: pull image manifest has been retried 1 time(s): failed to resolve ref registry.example/missing/image:1: not found"
+		k.stopped = "CannotPullContainerError: pull image manifest has been retried 1 time(s): failed to resolve ref " + missing + ": not found"
 		return
 	}
 	overrides := in["overrides"].(map[string]any)
 	k.role, _ = overrides["taskRoleArn"].(string)
 	k.startedBy, _ = in["startedBy"].(string)
-	disk := c.Disk
-	if disk != "" {
-		disk = c.t.TempDir()
-	}
-	onDisk := func(text string) string {
-		if disk == "" {
-			return text
-		}
-		return strings.ReplaceAll(text, c.Disk, disk)
-	}
+	onDisk := c.volumes(of)
 	step := overrides["containerOverrides"].([]any)[0].(map[string]any)
 	var args []string
 	for _, a := range step["command"].([]any) {
-		args = append(args, onDisk(a.(string)))
+		args = append(args, onDisk.Replace(a.(string)))
 	}
-	// The variables that ECS sets in a container of a task with a role.
-	of := []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=/v2/credentials/" + arn}
+	// The variables that ECS sets in a container of a task with a role. A step in an image of its own has a list of them, in
+	// which others stand for this one too.
+	set := []string{relativeURI + "=/v2/credentials/" + arn}
+	inList := strings.NewReplacer()
 	if c.Credentials != nil {
-		of = c.Credentials(k.role)
+		set = c.Credentials(k.role)
+		var names []string
+		for _, v := range set {
+			name, _, _ := strings.Cut(v, "=")
+			names = append(names, name)
+		}
+		inList = strings.NewReplacer(relativeURI, strings.Join(names, ","))
 	}
 	region := strings.Split(arn, ":")[3]
-	env := slices.Concat([]string{k.mark, "AWS_REGION=" + region}, of, c.Environ)
-	for _, r := range defined.secrets {
+	set = slices.Concat([]string{k.mark, "AWS_REGION=" + region}, set, c.Environ)
+	env := slices.Concat(c.Variables[of.step().Image], set)
+	for _, r := range of.step().Secrets {
 		env = append(env, r.Name+"="+c.Secrets[r.ValueFrom])
 	}
 	var given []string
 	for _, v := range step["environment"].([]any) {
 		v := v.(map[string]any)
-		given = append(given, v["name"].(string)+"="+onDisk(v["value"].(string)))
+		value := onDisk.Replace(v["value"].(string))
+		if v["name"] == executor.OwnVariable {
+			value = inList.Replace(value)
+		}
+		given = append(given, v["name"].(string)+"="+value)
 	}
 	if c.Event != nil {
 		c.Event(given)
 	}
 	env = append(env, given...)
-	if c.Command != nil {
-		k.cmd = c.Command(args, env)
-	} else {
-		k.cmd = exec.Command(c.program, args...)
-		k.cmd.Env = env
+	command := func(d defined, args, env []string) *exec.Cmd {
+		program := ""
+		if len(d.EntryPoint) > 0 {
+			program = onDisk.Replace(d.EntryPoint[0])
+		}
+		if c.Command != nil {
+			return c.Command(Container{Task: arn, Name: cmp.Or(d.Name, stepContainer), Image: d.Image, Program: program, Args: args, Env: env, Mounts: d.MountPoints})
+		}
+		cmd := exec.Command(cmp.Or(program, c.program), args...)
+		cmd.Env = env
+		return cmd
 	}
+	k.cmd = command(of.step(), args, env)
 	if c.CPU != nil {
 		cpu, ok := overrides["cpu"].(string)
 		if !ok {
-			cpu = defined.cpu
+			cpu = of.cpu
 		}
 		units, err := strconv.Atoi(cpu)
 		if err = errors.Join(err, c.CPU.Limit(k.cmd, units)); err != nil {
@@ -325,6 +401,21 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 	k.start = func() {
 		defer f.Close()
 		k.start = nil
+		for _, needed := range of.step().DependsOn {
+			i := slices.IndexFunc(of.containers, func(d defined) bool { return d.Name == needed.ContainerName })
+			d := of.containers[i]
+			var args []string
+			for _, a := range d.Command {
+				args = append(args, onDisk.Replace(a))
+			}
+			first := command(d, args, slices.Concat(c.Variables[d.Image], set))
+			out, err := first.CombinedOutput()
+			if k.first = append(k.first, container{d.Name, first.ProcessState.ExitCode()}); err != nil && needed.Condition == "SUCCESS" {
+				c.t.Logf("the container %s of a task: %v: %s", d.Name, err, out)
+				k.over, k.stopCode, k.stopped = true, "TaskFailedToStart", "Task failed to start"
+				return
+			}
+		}
 		if err := k.cmd.Start(); err != nil {
 			k.over, k.stopCode, k.stopped = true, "TaskFailedToStart", "CannotStartContainerError: "+err.Error()
 			return
@@ -347,6 +438,28 @@ func (c *Cloud) run(in map[string]any, answer []byte) {
 		return
 	}
 	k.start()
+}
+
+// volumes creates a folder for each volume that a task of several containers has, and for its disk. The Replacer replaces
+// the paths of the mounts, except /tmp, which all processes share. If Command is set, only the disk is replaced.
+func (c *Cloud) volumes(of definition) *strings.Replacer {
+	var pairs []string
+	folders := map[string]string{}
+	if c.Disk != "" {
+		pairs = append(pairs, c.Disk, c.t.TempDir())
+	}
+	for _, d := range of.containers {
+		for _, m := range d.MountPoints {
+			if len(of.containers) == 1 || c.Command != nil || m.ContainerPath == "/tmp" || m.ContainerPath == c.Disk {
+				continue
+			}
+			if folders[m.SourceVolume] == "" {
+				folders[m.SourceVolume] = c.t.TempDir()
+			}
+			pairs = append(pairs, m.ContainerPath, folders[m.SourceVolume])
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // Pending returns the startedBy of the tasks whose containers wait for StartContainers.
@@ -575,7 +688,11 @@ func (c *Cloud) amend(answer []byte) []byte {
 				container["reason"] = k.reason
 			}
 		}
-		d["containers"] = []any{container}
+		list := []any{container}
+		for _, f := range k.first {
+			list = append(list, map[string]any{"name": f.name, "lastStatus": "STOPPED", "exitCode": f.exit})
+		}
+		d["containers"] = list
 	}
 	b, err := json.Marshal(out)
 	if err != nil {

@@ -49,6 +49,9 @@ func TestPodTemplateKeepsAStepsOwnImage(t *testing.T) {
 		pod.InitContainers[0].Image != "registry.example.com/runner-with-tools" {
 		t.Errorf("the pod is %+v", pod)
 	}
+	if of := pod.InitContainers[0].SecurityContext; of == nil || of.RunAsGroup == nil || *of.RunAsGroup != 65533 || pod.Containers[0].SecurityContext.RunAsGroup != nil {
+		t.Errorf("only the copying container must have the group that may read the runner's program; it has %+v", of)
+	}
 	for _, v := range pod.Containers[0].Env {
 		if v.Name == executor.OwnVariable && !strings.Contains(","+v.Value+",", ",EXTRA,") {
 			t.Errorf("the step's own variables are %s", v.Value)

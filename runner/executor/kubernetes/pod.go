@@ -41,6 +41,10 @@ const CopyContainer = "runner"
 // user is the user and group of the runner's image. It is not root.
 const user = 65532
 
+// copyGroup is the group of the container that copies the runner's program. In the runner's image, only root and this group may read
+// the program.
+const copyGroup = 65533
+
 // name returns the name of an attempt's Job and Secret. Attempt IDs are unique. A
 // name in Kubernetes has neither capitals nor underscores.
 func name(id string) string {
@@ -143,10 +147,15 @@ func inImage(pod *corev1.PodTemplateSpec, image string, pass []string) error {
 			"job.pod_template has envFrom, and nothing distinguishes its variables from those of the image, so the vendor's tool would get both. Write the variables under env")}
 	}
 	const volume = "runner-program"
+	group, security := int64(copyGroup), &corev1.SecurityContext{}
+	if c.SecurityContext != nil {
+		security = c.SecurityContext.DeepCopy()
+	}
+	security.RunAsGroup = &group
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
 		Name: CopyContainer, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: []string{executor.CopyCommand, executor.ImageFolder},
-		Resources: c.Resources, SecurityContext: c.SecurityContext, TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Resources: c.Resources, SecurityContext: security, TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{{Name: volume, MountPath: executor.ImageFolder}},
 	})
 	if c.ImagePullPolicy == corev1.PullAlways {

@@ -282,6 +282,7 @@ func rows(k runnerspec.Kind) map[string]effect {
 			"task_definition":    {value: "runner:7", with: []string{"runner_configuration.job.execution_role_arn=null"}},
 			"task_role_arn":      {value: role},
 			"execution_role_arn": {value: role},
+			"image_definitions":  {value: "{'registry.example.com/tools@sha256:" + strings.Repeat("a", 64) + "': tools}"},
 			"image":              {value: "r.example/i:1"},
 			"pull_secret":        {value: secret, with: image},
 			"cpu":                {value: "2", with: []string{"runner_configuration.job.memory=4Gi"}},

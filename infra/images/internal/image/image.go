@@ -31,6 +31,9 @@ import (
 const (
 	UID = 65532
 	GID = 65532
+	// CopyGID is the group that may read a program of Hidden. Only the container that copies the runner's program for
+	// a script in an image of its own has this group. It runs no tool.
+	CopyGID = 65533
 )
 
 // Entry is a file, a folder if its path ends with a slash, or a symbolic link.
@@ -38,6 +41,7 @@ type Entry struct {
 	Path  string // absolute
 	Mode  int64
 	Own   bool   // owned by the image's user, otherwise by root
+	Group int    // the file's group, unless the image's user owns the file; 0: root
 	Data  []byte // of a file
 	Local string // of a file: path on this machine of the content, instead of Data
 	Link  string // of a symbolic link: what it refers to
@@ -114,9 +118,9 @@ func Program(what, to, local string) Layer {
 
 // Hidden returns the layer of a program that the image's user can start but not read. Linux
 // keeps the environment and memory of such a process from other processes of the user
-// from its first instruction on.
+// from its first instruction on. A process of the group CopyGID can read the program.
 func Hidden(what, to, local string) Layer {
-	return Layer{What: what, Entries: []Entry{{Path: to, Mode: 0o711, Local: local}}}
+	return Layer{What: what, Entries: []Entry{{Path: to, Mode: 0o751, Group: CopyGID, Local: local}}}
 }
 
 // epoch returns the time of all files in an image. If files had their real times,
@@ -177,6 +181,7 @@ func write(l Layer, w io.Writer) error {
 
 func add(t *tar.Writer, e Entry) error {
 	h := &tar.Header{Name: strings.TrimPrefix(e.Path, "/"), Mode: e.Mode, ModTime: epoch(), Typeflag: tar.TypeReg, Size: int64(len(e.Data)), Format: tar.FormatPAX}
+	h.Gid = e.Group
 	if e.Own {
 		h.Uid, h.Gid = UID, GID
 	}

@@ -89,7 +89,7 @@ func TestRunnerImage(t *testing.T) {
 	case !c.Created.IsZero() && c.Created.Unix() != 0:
 		t.Errorf("the image was created at %s", c.Created)
 	}
-	for _, v := range []string{"/var/lib/fairlead-runner", "/tmp"} {
+	for _, v := range []string{"/var/lib/fairlead-runner", "/tmp", "/.fairlead"} {
 		if _, ok := c.Config.Volumes[v]; !ok {
 			t.Errorf("%s is not a volume: root would own what ECS mounts there", v)
 		}
@@ -103,7 +103,7 @@ func TestRunnerImage(t *testing.T) {
 		mode  int64
 		owner int
 	}{
-		"usr/local/bin/fairlead-runner":     {0o711, 0}, // TestToolFindsOnlyItsOwnCredentials: other jobs' tools cannot read a step that starts
+		"usr/local/bin/fairlead-runner":     {0o751, 0}, // readable for root and for the group of copying containers only; TestToolFindsOnlyItsOwnCredentials: other jobs' tools cannot read a step that starts
 		"usr/local/bin/tofu":                {0o755, 0},
 		"usr/local/bin/plugins/kubernetes":  {0o755, 0},
 		"usr/local/bin/plugins/images":      {0o755, 0},
@@ -111,9 +111,14 @@ func TestRunnerImage(t *testing.T) {
 		"etc/passwd":                        {0o644, 0},
 		"var/lib/fairlead-runner/":          {0o700, image.UID},
 		"tmp/":                              {0o700, image.UID},
+		".fairlead/":                        {0o700, image.UID},
 	} {
 		f, ok := files[path]
-		if !ok || f.header.Mode != want.mode || f.header.Uid != want.owner || f.header.Gid != want.owner || f.header.ModTime.Unix() != 0 {
+		group := want.owner
+		if path == "usr/local/bin/fairlead-runner" {
+			group = image.CopyGID
+		}
+		if !ok || f.header.Mode != want.mode || f.header.Uid != want.owner || f.header.Gid != group || f.header.ModTime.Unix() != 0 {
 			t.Errorf("%s is %+v", path, f.header)
 		}
 	}
@@ -256,14 +261,14 @@ func TestImageWithShellHasGit(t *testing.T) {
 	shell := must(image.Shell(t.Context(), runtime.GOARCH, cache))(t)
 	bare := image.Runner(runtime.GOARCH, files, "v1.2.3")
 	img := must(image.Build(image.WithShell(bare, shell)))(t)
-	if c := must(img.ConfigFile())(t).Config; c.User != "65532:65532" || !slices.Equal(c.Entrypoint, bare.Entrypoint) || len(c.Volumes) != 2 {
+	if c := must(img.ConfigFile())(t).Config; c.User != "65532:65532" || !slices.Equal(c.Entrypoint, bare.Entrypoint) || len(c.Volumes) != 3 {
 		t.Errorf("the image has the user %s, the entry point %q and the volumes %v", c.User, c.Entrypoint, c.Volumes)
 	}
 	for path, f := range contents(t, img) {
 		if f.header.Mode&0o6000 != 0 || f.header.Mode&0o022 != 0 && f.header.Typeflag != tar.TypeSymlink {
 			t.Errorf("%s has the mode %o", path, f.header.Mode)
 		}
-		if f.header.Uid != 0 && path != "tmp/" && path != "var/lib/fairlead-runner/" {
+		if f.header.Uid != 0 && path != "tmp/" && path != "var/lib/fairlead-runner/" && path != ".fairlead/" {
 			t.Errorf("%s belongs to the user %d", path, f.header.Uid)
 		}
 	}

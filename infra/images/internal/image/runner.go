@@ -18,6 +18,8 @@ const (
 	ImagesPath = "/usr/local/bin/plugins/images"
 	DataFolder = "/var/lib/fairlead-runner"
 	TempFolder = "/tmp"
+	// ProgramFolder is where a task on ECS has the volume with the runner's program, for a script in an image of its own.
+	ProgramFolder = "/.fairlead"
 	// StatusAddress is the default address of the agent's status server in the image.
 	// It is reachable only inside the container; an operator can set another one.
 	StatusAddress = "127.0.0.1:9480"
@@ -35,9 +37,9 @@ func Runner(arch string, p Programs, version string) Spec {
 		Arch: arch, Entrypoint: []string{RunnerPath}, WorkingDir: DataFolder,
 		Env: []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME=" + DataFolder, "TMPDIR=" + TempFolder,
 			"FAIRLEAD_TOFU=" + TofuPath, "FAIRLEAD_RUNNER_DATA=" + DataFolder, "FAIRLEAD_STATUS_ADDRESS=" + StatusAddress},
-		Volumes: []string{DataFolder, TempFolder},
+		Volumes: []string{DataFolder, TempFolder, ProgramFolder},
 		Labels:  map[string]string{"org.opencontainers.image.title": "Fairlead runner", "org.opencontainers.image.version": version},
-		Layers: []Layer{Base(DataFolder, TempFolder), Program("OpenTofu", TofuPath, p.Tofu), Program("the plugin of Kubernetes", PluginPath, p.Kubernetes), Program("the plugin of images", ImagesPath, p.Images),
+		Layers: []Layer{Base(DataFolder, TempFolder, ProgramFolder), Program("OpenTofu", TofuPath, p.Tofu), Program("the plugin of Kubernetes", PluginPath, p.Kubernetes), Program("the plugin of images", ImagesPath, p.Images),
 			Hidden("the runner", RunnerPath, p.Runner)}, // a launch token is in its environment
 	}
 }

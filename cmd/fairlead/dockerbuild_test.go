@@ -27,7 +27,7 @@ import (
 // TestDockerBuild runs the scripts of apps with a Dockerfile or a Go program: `fairlead dev` with its own registry, the program of the
 // plugin, a real BuildKit, and ko.
 func TestDockerBuild(t *testing.T) {
-	shortrun.OneDayIn(t, 2, 0)
+	shortrun.OneDayIn(t, 2, 1)
 	tool := toolOrSkip(t)
 	var server daemon.Server
 	t.Cleanup(server.Stop)

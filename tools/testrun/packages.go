@@ -110,21 +110,30 @@ func (p pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.Impo
 
 func (p pkg) simulates() bool { return p.name() == "test/sim" }
 
-// rotatedTests lists packages with the number of days in which short runs have each of their tests once. Their tests
-// need most of a run's CPU time (see -measure), and test code that changes seldom, or the same code as other tests
-// with more processes. A test whose name another package uses, too, runs each day.
-var rotatedTests = map[string]int{
-	"functions/internal/awstest": 2,
-	"functions/internal/plane":   2,
-	"infra/control":              3,
-	"infra/runnerstack":          3,
-	"runner":                     2,
-	"runner/images/mirror":       2,
-	"runner/kubernetes":          2,
-	"runner/kubernetes/helm":     2,
-	"runner/kubernetes/manifest": 2,
-	"runner/plugin/build":        2,
-	"runner/plugin/terraform":    2,
+// rotation is how short runs spread slow tests over days.
+type rotation struct {
+	days int
+	only []string // the slow tests; nil: all tests of the package
+}
+
+// rotatedTests lists packages with the number of days in which short runs have each of their tests, or of their slow
+// tests, once. Their tests need most of a run's CPU time (see -measure), and test code that changes seldom, or the same code as
+// other tests with more processes. A test whose name another package uses, too, runs each day.
+var rotatedTests = map[string]rotation{
+	"cmd/fairlead": {2, []string{"TestDeadLettersAreReplayed", "TestDocker", "TestHiddenStateMakesThePlanStale", "TestHostileApp", "TestImages", "TestKubernetes",
+		"TestRunnerNeedsNoInboundConnection", "TestTutorialsRun"}},
+	"functions/internal/awstest": {days: 2},
+	"functions/internal/plane":   {days: 2},
+	"infra/control":              {3, []string{"TestFunctionsOpenSessions", "TestSpareCheckov", "TestSpareGuard", "TestSpareLint"}},
+	"infra/runnerstack": {3, []string{"TestAppActionsLiftNoBoundary", "TestCloudFormationReadsThePublishedTemplate", "TestOnlyAStepAssumesItsRole", "TestOthersResourcesAreOutOfReach", "TestPlansReadDataOnlyIfPermitted",
+		"TestRecordedCallsFailOnOthersResources", "TestRecordedModulesAreNotDenied"}},
+	"runner":                     {days: 2},
+	"runner/images/mirror":       {days: 2},
+	"runner/kubernetes":          {days: 2},
+	"runner/kubernetes/helm":     {days: 2},
+	"runner/kubernetes/manifest": {days: 2},
+	"runner/plugin/build":        {days: 2},
+	"runner/plugin/terraform":    {days: 2},
 }
 
 // rotatedPackages lists packages that short runs have on one of so many days, because their code changes seldom.
@@ -175,12 +184,16 @@ func resting(packages []pkg, day int) (wholes []string, tests []testName) {
 				turns[row]++
 			}
 		}
-		if days := rotatedTests[p.name()]; days > 0 {
-			for i, name := range p.tests {
-				if (day+i)%days != 0 && uses[name] == 1 {
-					tests = append(tests, testName{p.name(), name})
-				}
+		r := rotatedTests[p.name()]
+		i := 0
+		for _, name := range p.tests {
+			if r.days == 0 || uses[name] > 1 || r.only != nil && !slices.Contains(r.only, name) {
+				continue
 			}
+			if (day+i)%r.days != 0 {
+				tests = append(tests, testName{p.name(), name})
+			}
+			i++
 		}
 	}
 	return wholes, tests

@@ -244,15 +244,25 @@ func TestEveryRestingTestHasItsDay(t *testing.T) {
 	if wholes, tests := resting(packages, wholeRun); len(wholes)+len(tests) > 0 {
 		t.Errorf("a whole run leaves out %v and %v", wholes, tests)
 	}
-	for table, rows := range map[string]map[string]int{"rotatedTests": rotatedTests, "rotatedPackages": rotatedPackages} {
-		for row, days := range rows {
-			if days < 2 || !slices.ContainsFunc(packages, func(p pkg) bool { return p.matches(row) }) {
-				t.Errorf("%s lists %s with %d days: want a package with tests, and at least 2 days", table, row, days)
+	for row, days := range rotatedPackages {
+		if days < 2 || !slices.ContainsFunc(packages, func(p pkg) bool { return p.matches(row) }) {
+			t.Errorf("rotatedPackages lists %s with %d days: want a package with tests, and at least 2 days", row, days)
+		}
+	}
+	for row, r := range rotatedTests {
+		i := slices.IndexFunc(packages, func(p pkg) bool { return p.name() == row })
+		if r.days < 2 || i < 0 {
+			t.Errorf("rotatedTests lists %s with %d days: want a package with tests, and at least 2 days", row, r.days)
+			continue
+		}
+		for _, name := range r.only {
+			if !slices.Contains(packages[i].tests, name) {
+				t.Errorf("rotatedTests lists %s %s, which does not exist or is in a file that uses shortrun", row, name)
 			}
 		}
 	}
 	for _, p := range packages {
-		if days := rotatedTests[p.name()]; days > 0 && p.mayRace() && days%raceDays == 0 {
+		if days := rotatedTests[p.name()].days; days > 0 && p.mayRace() && days%raceDays == 0 {
 			t.Errorf("some tests of %s never run with the race detector in a short run: %d days are a multiple of %d", p.name(), days, raceDays)
 		}
 	}

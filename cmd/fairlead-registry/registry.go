@@ -67,6 +67,10 @@ func serve(ctx context.Context, folder, socket string, alive io.Reader, ready io
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 		defer cancel()
 		err = server.Shutdown(closing)
+		// A shutdown before Serve has begun does not close the socket: Serve does, a moment later.
+		if serr := <-served; !errors.Is(serr, http.ErrServerClosed) {
+			err = errors.Join(err, serr)
+		}
 	}
 	h.close()
 	return err

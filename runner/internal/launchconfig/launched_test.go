@@ -40,8 +40,9 @@ func launchable(k runnerspec.Kind) []string {
 // unsent lists the fields that an executor reads and that do not change the requests that start a step. The value names
 // what the field changes.
 var unsent = map[string]string{
-	"job.kubeconfig":    "the address of the requests",
-	"job.start_timeout": "the time that a start may take",
+	"job.image_definitions": "the task definition of a step in an image of its own",
+	"job.kubeconfig":        "the address of the requests",
+	"job.start_timeout":     "the time that a start may take",
 }
 
 // recorder simulates a platform that accepts and records every request.

@@ -76,7 +76,7 @@ func (c *cli) appBundle() *cobra.Command {
 	var platforms []string
 	var to copyFlags
 	cmd := &cobra.Command{
-		Use: "bundle NAME", Short: "List and export everything that an install of an app fetches, by digest",
+		Use: "bundle NAME", Short: "List and export what an install of an app fetches, by digest",
 		Long: `Lists everything that an install of a version fetches: the artifact of each component and
 action, the images of the lock, and the providers in the lock files of modules. Each has
 its digest, or its hashes. Below the list are the parts that no lock names, so an install

@@ -131,7 +131,8 @@ type Build struct {
 	From      Origin         `json:"from"`            // what is fetched
 	Vars      []string       `json:"vars,omitempty"`  // names of the variables that the app gives to the component, without values
 	Image     *ImageBuild    `json:"image,omitempty"` // how the image is built; nil: the artifact is the packed source
-	// Logins holds the names of secrets of the runner with the logins for the registries of base images, by their hosts.
+	// Logins holds the names of secrets of the runner with the logins for hosts besides that of From: registries of base images, and
+	// hosts of modules.
 	Logins map[string]string `json:"logins,omitempty"`
 }
 

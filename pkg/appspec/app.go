@@ -106,6 +106,8 @@ type Component struct {
 	OCI *OCI `json:"oci,omitempty" alias:"artifact package" doc:"The artifact in an OCI registry, by its digest, such as a plugin of another vendor. Its source is then a folder of the artifact, which is its top if absent."`
 	// Build is how the image of a component of type docker-build is built; nil: the component is of another type.
 	Build *ImageBuild `json:"build,omitempty" check:"build" alias:"docker" doc:"How the image is built, for a component of type docker-build."`
+	// Logins holds the names of secrets of the build runner, by host. They do not change what a build makes.
+	Logins map[string]string `json:"logins,omitempty" check:"buildlogins" alias:"registries" doc:"The names of secrets of the build runner, each with the login for a host besides that of the source: the registry of a private base image, or the host of a private module that the module calls. By the host, such as ghcr.io. A secret is USER:PASSWORD or a token."`
 	// DependsOn holds the names of the components that must be deployed before this
 	// component: the components listed under depends_on, and the components whose
 	// outputs Vars refers to. The names are sorted, without repetition.

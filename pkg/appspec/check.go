@@ -180,6 +180,7 @@ func checkComponent(report reporter, c Component, names scopeNames) map[string]s
 		checkSource(report, where, c.Source)
 	}
 	checkImageBuild(report, where, c)
+	checkLogins(report, where+".logins", c)
 	checkJob(report, where, c.Job)
 	if c.Role != "" && !slices.Contains(component.DeclaredRoles(), component.Role(c.Role)) {
 		report(where+".role", "unknown-role", fmt.Sprintf("%s is not a role of applies", yamlnode.Quote(c.Role)), yamlnode.DidYouMean(c.Role, "roles", roleNames()))

@@ -93,7 +93,7 @@ func (c Component) SameBuild(o Component) bool {
 	a.Credentials, b.Credentials = "", ""
 	fixed := c.Git == nil || c.Git.Commit()
 	sameFolder := c.Source == o.Source || a.Kind == OriginFolder // the packed folder has no name
-	return c.Built() && fixed && a == b && sameFolder && c.Type == o.Type && reflect.DeepEqual(c.Build.withoutLogins(), o.Build.withoutLogins())
+	return c.Built() && fixed && a == b && sameFolder && c.Type == o.Type && reflect.DeepEqual(c.Build, o.Build)
 }
 
 // checkGit reports what is wrong with the repository of a component.

@@ -22,8 +22,6 @@ type ImageBuild struct {
 	Args       map[string]string `json:"args,omitempty" check:"buildargs" alias:"arguments build_args" doc:"The values of the Dockerfile's ARG instructions, by name: constant texts."`
 	// Go is the Go program of the image; nil: a Dockerfile makes the image.
 	Go *GoProgram `json:"go,omitempty" alias:"golang ko" doc:"A Go program that becomes an image without a Dockerfile. It replaces dockerfile, target and args."`
-	// Logins holds the names of secrets of the build runner, by the host of a registry. They change no image.
-	Logins map[string]string `json:"logins,omitempty" check:"buildlogins" alias:"credentials registries" doc:"The names of secrets of the build runner, each with the login for the registry of a private base image, as USER:PASSWORD or as a token. By the registry's host, such as ghcr.io."`
 }
 
 // GoProgram is a Go program that a build compiles and adds to a base image.
@@ -40,25 +38,13 @@ const (
 	maxPlatforms = 20
 	maxBuildArgs = 100
 	maxArgsSize  = 4 << 10 // bytes of all args: the provenance of the build has them
-	maxLogins    = 20
 )
 
 var (
 	platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$`)
 	buildArgPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
-	loginHost       = regexp.MustCompile(`^` + imageHost + `$`)
 	targetPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 )
-
-// withoutLogins returns what decides the content of the image.
-func (b *ImageBuild) withoutLogins() *ImageBuild {
-	if b == nil {
-		return nil
-	}
-	out := *b
-	out.Logins = nil
-	return &out
-}
 
 // completeBuild fills in the omitted settings of a build, and sorts the platforms.
 func (c *Component) completeBuild() {
@@ -103,7 +89,6 @@ func checkImageBuild(report reporter, where string, c Component) {
 		checkDockerfile(report, where, b)
 	}
 	checkPlatforms(report, where+".platforms", b.Platforms)
-	checkLogins(report, where+".logins", b.Logins)
 }
 
 // checkGoProgram reports what is wrong with the build of a Go program.
@@ -118,22 +103,6 @@ func checkGoProgram(report reporter, where string, b *ImageBuild) {
 	}
 	if b.Go.Base != "" && !IsImage(b.Go.Base) {
 		report(where+".go.base", "image-not-by-digest", fmt.Sprintf("%s is not an image by its digest", yamlnode.Quote(b.Go.Base)), "Write HOST/NAME@sha256:DIGEST. An image of Docker Hub has the host docker.io.")
-	}
-}
-
-// checkLogins reports what is wrong with the logins of a build.
-func checkLogins(report reporter, where string, logins map[string]string) {
-	if len(logins) > maxLogins {
-		report(where, "too-many-logins", fmt.Sprintf("the build has %d logins, %d are allowed", len(logins), maxLogins), "")
-	}
-	for _, host := range slices.Sorted(maps.Keys(logins)) {
-		if !loginHost.MatchString(host) {
-			report(where+"."+host, "invalid-host", fmt.Sprintf("%s is not the host of a registry", yamlnode.Quote(host)), "Write the host with its port, if it has one, such as ghcr.io. That of Docker Hub is docker.io.")
-		}
-		if logins[host] == "" {
-			report(where+"."+host, "invalid-name", "the login names no secret", "Write the name of a secret of the build runner, such as GHCR_LOGIN.")
-		}
-		checkCredentials(report, where+"."+host, logins[host])
 	}
 }
 

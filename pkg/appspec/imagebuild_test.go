@@ -28,8 +28,8 @@ func TestImageBuildIsCompleteInItsCanonicalForm(t *testing.T) {
 			appspec.ImageBuild{Dockerfile: "deploy/web", Target: "small", Platforms: []string{"linux/amd64", "linux/arm64"}, Args: map[string]string{"A": "b", "B": ""}}},
 		{", build: {go: {package: ./cmd/../cmd/web, base: '" + goBase + "'}, platforms: [linux/arm64]}",
 			appspec.ImageBuild{Platforms: []string{"linux/arm64"}, Go: &appspec.GoProgram{Package: "cmd/web", Base: goBase}}},
-		{", build: {go: {base: '" + goBase + "'}, logins: {ghcr.io: GHCR}}",
-			appspec.ImageBuild{Go: &appspec.GoProgram{Package: ".", Base: goBase}, Logins: map[string]string{"ghcr.io": "GHCR"}}},
+		{", build: {go: {base: '" + goBase + "'}}",
+			appspec.ImageBuild{Go: &appspec.GoProgram{Package: ".", Base: goBase}}},
 	} {
 		app, problems := appspec.Parse("app.yaml", []byte(dockerBuild("  web: {type: docker-build, source: ./web"+tc.settings+"}\n")))
 		if problems != nil {
@@ -71,9 +71,10 @@ func TestProblemsOfImageBuilds(t *testing.T) {
 		{"type: docker-build, build: {go: {package: /web, base: '" + goBase + "'}}", "4:44 invalid-package"},
 		{"type: docker-build, build: {go: {base: '" + goBase + "'}, dockerfile: Dockerfile}", "4:44 field-of-dockerfile"},
 		{"type: docker-build, build: {go: {base: '" + goBase + "'}, args: {A: b}}", "4:44 field-of-dockerfile"},
-		{"type: docker-build, build: {logins: {'https://ghcr.io/': GHCR}}", "4:44 invalid-host"},
-		{"type: docker-build, build: {logins: {ghcr.io: 'user:password'}}", "4:44 invalid-name"},
-		{"type: docker-build, build: {logins: {ghcr.io: ''}}", "4:44 invalid-name"},
+		{"type: docker-build, logins: {'https://ghcr.io/': GHCR}", "4:36 invalid-host"},
+		{"type: docker-build, logins: {ghcr.io: 'user:password'}", "4:36 invalid-name"},
+		{"type: docker-build, logins: {ghcr.io: ''}", "4:36 invalid-name"},
+		{"type: terraform, logins: {ghcr.io: GHCR}", "4:33 no-build"},
 		{"type: docker-build, options: {keep: 101}", "4:46 wrong-type"},
 		{"type: docker-build, options: {keep: many}", "4:46 wrong-type"},
 		{"type: docker-build, options: {kept: 1}", "4:46 unknown-option"},
@@ -172,15 +173,15 @@ func TestFolderNeedsItsGoProgram(t *testing.T) {
 
 // A login changes no image: another name of its secret builds nothing again.
 func TestLoginsAreNoPartOfABuild(t *testing.T) {
-	parse := func(build string) appspec.Component {
+	parse := func(fields string) appspec.Component {
 		t.Helper()
-		app, problems := appspec.Parse("app.yaml", []byte(dockerBuild("  web: {type: docker-build, source: ./web, build: {"+build+"}}\n")))
+		app, problems := appspec.Parse("app.yaml", []byte(dockerBuild("  web: {type: docker-build, source: ./web, "+fields+"}\n")))
 		if problems != nil {
 			t.Fatal(problems)
 		}
 		return app.Components[0]
 	}
-	one, two, other := parse("logins: {ghcr.io: A}"), parse("logins: {ghcr.io: B}"), parse("target: x, logins: {ghcr.io: A}")
+	one, two, other := parse("logins: {ghcr.io: A}"), parse("logins: {ghcr.io: B}"), parse("build: {target: x}, logins: {ghcr.io: A}")
 	if !one.SameBuild(two) || one.SameBuild(other) {
 		t.Errorf("another login: %t, another target: %t", one.SameBuild(two), one.SameBuild(other))
 	}

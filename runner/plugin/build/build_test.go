@@ -86,19 +86,20 @@ func (h *host) commit(repository string, files map[string]string, tags ...string
 	return commit
 }
 
-// Operations, Run: the plugin with a registry, and with the variable TOKEN of a spec as its secret.
+// Operations, Run: the plugin with a registry, and with the sensitive variables of a spec as its secrets.
 func (h *host) Operations() []string { return build.New(build.Config{}).Operations() }
 
 func (h *host) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error) {
 	env.Push = func(ctx context.Context, repository string, a *artifact.Artifact) (string, error) {
 		return artifact.Push(ctx, h.registry+"/"+repository, artifact.Access{}, a)
 	}
-	if v, ok := spec.Vars["TOKEN"]; ok {
+	env.Environ = map[string]string{}
+	for name, v := range spec.Vars {
 		var text string
 		if err := json.Unmarshal(v.Value, &text); err != nil {
 			return plugin.Result{}, err
 		}
-		env.Environ = map[string]string{"TOKEN": text}
+		env.Environ[name] = text
 	}
 	h.mu.Lock()
 	h.slow = env.Log

@@ -61,7 +61,7 @@ func (f fetcher) fromRegistry(ctx context.Context, from events.Origin) ([]byte, 
 	if err != nil {
 		return nil, unavailable(err, "%s has no valid address of a chart: %v", from.URL, err)
 	}
-	img, err := remote.Image(ref, f.registryOptions(ctx)...)
+	img, err := remote.Image(ref, f.registryOptions(ctx, originHost(from))...)
 	if err != nil {
 		return nil, unavailable(err, "the registry does not return chart %s in version %s: %v", from.URL, from.Ref, err)
 	}

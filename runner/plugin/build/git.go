@@ -76,7 +76,7 @@ func (g git) run(ctx context.Context, stdout io.Writer, args ...string) error {
 func (g git) environ() map[string]string {
 	out := toolprocess.Environment(g.plugin.env, g.plugin.passEnv, g.spec, g.env.Workspace)
 	from := g.spec.Build.From
-	login := loginFor(from, g.env.Environ[from.Credentials])
+	all := loginsOf(*g.spec.Build, g.env.Environ)
 	g.env.Complete(out)
 	delete(out, from.Credentials)
 	for _, name := range g.spec.Build.Logins {
@@ -92,10 +92,12 @@ func (g git) environ() map[string]string {
 		{"submodule.recurse", "false"},
 		{"advice.detachedHead", "false"},
 	}
-	if u, err := url.Parse(g.url); err == nil && login.header(u.Host) != "" {
-		// A redirect to another server must not get the password.
-		settings = append(settings, [2]string{"http.followRedirects", "false"},
-			[2]string{"http." + g.url + ".extraHeader", "Authorization: " + login.basic()})
+	if u, err := url.Parse(g.url); err == nil {
+		if login, ok := all[u.Host]; ok {
+			// A redirect to another server must not get the password.
+			settings = append(settings, [2]string{"http.followRedirects", "false"},
+				[2]string{"http." + g.url + ".extraHeader", "Authorization: " + login.basic()})
+		}
 	}
 	out["GIT_CONFIG_NOSYSTEM"], out["GIT_CONFIG_GLOBAL"] = "1", "/dev/null"
 	out["GIT_TERMINAL_PROMPT"], out["GIT_ALLOW_PROTOCOL"] = "0", "https:http"

@@ -21,10 +21,11 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// fetcher gets charts and modules with the login of the host of the component's origin.
+// fetcher gets charts and modules with the logins of the build.
 type fetcher struct {
-	client *http.Client
-	login  *login
+	client    *http.Client
+	transport http.RoundTripper // of the client, without logins
+	logins    logins
 }
 
 // transport returns a transport that uses the proxy of the job's environment.
@@ -38,12 +39,10 @@ func (p *Plugin) transport(spec plugin.Spec) *http.Transport {
 	return transport
 }
 
-// fetcher returns a fetcher for the spec. Only the host of the origin gets the password, also after a redirect.
+// fetcher returns a fetcher for the spec. Each host gets its own password only, also after a redirect.
 func (p *Plugin) fetcher(spec plugin.Spec, env plugin.Env) fetcher {
-	transport := p.transport(spec)
-	l := loginFor(spec.Build.From, env.Environ[spec.Build.From.Credentials])
-	l.inner = transport
-	return fetcher{login: l, client: &http.Client{Transport: l, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+	transport, all := p.transport(spec), loginsOf(*spec.Build, env.Environ)
+	return fetcher{transport: transport, logins: all, client: &http.Client{Transport: &authorized{transport, all}, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if len(via) >= 10 || !tfmodule.SafeURL(r.URL) {
 			return fmt.Errorf("it redirects to %s", r.URL.Redacted())
 		}
@@ -58,24 +57,40 @@ func either(environ map[string]string, name string) string {
 	return environ[strings.ToLower(name)]
 }
 
-// login adds the password to requests to the hosts.
+// login is the login for a host.
 type login struct {
-	inner          http.RoundTripper
-	hosts          map[string]bool // with ports
-	user, password string          // "": no login
-	bearer         bool            // the password is the token of a module registry
+	user, password string
+	bearer         bool // the password is a token, which module registries and servers of archives get as it is
 }
 
-// loginFor returns the login for the host of the origin.
-func loginFor(from events.Origin, secret string) *login {
-	l := &login{hosts: map[string]bool{originHost(from): true}, bearer: from.Kind == events.OriginModule}
-	if secret != "" {
-		var ok bool
-		if l.user, l.password, ok = strings.Cut(secret, ":"); !ok {
-			l.user, l.password = defaultUser, secret
+// logins holds logins by host, with its port if the URL names one.
+type logins map[string]login
+
+// loginsOf returns the logins of a build: that of the origin's host, and those of other hosts. secrets has their secrets, by name.
+func loginsOf(b events.Build, secrets map[string]string) logins {
+	all := logins{}
+	for host, name := range b.Logins {
+		if secret := secrets[name]; secret != "" {
+			all[host] = loginFrom(secret)
 		}
 	}
-	return l
+	if secret := secrets[b.From.Credentials]; secret != "" {
+		l := loginFrom(secret)
+		if l.bearer = b.From.Kind == events.OriginModule; l.bearer {
+			l.password = secret // a token may have a colon
+		}
+		all[originHost(b.From)] = l
+	}
+	return all
+}
+
+// loginFrom reads USER:PASSWORD or a token.
+func loginFrom(secret string) login {
+	user, password, ok := strings.Cut(secret, ":")
+	if !ok {
+		return login{user: defaultUser, password: secret, bearer: true}
+	}
+	return login{user: user, password: password}
 }
 
 // originHost returns the host of an origin with its port; "" if it has none.
@@ -91,29 +106,32 @@ func originHost(from events.Origin) string {
 	return u.Host
 }
 
-// header returns the value of the header Authorization for the host; "": none.
-func (l *login) header(host string) string {
-	switch {
-	case l.password == "" || !l.hosts[host]:
-		return ""
-	case l.bearer:
+// header returns the value of the header Authorization.
+func (l login) header() string {
+	if l.bearer {
 		return "Bearer " + l.password
 	}
 	return l.basic()
 }
 
 // basic returns the value of the header Authorization for git and for repositories of charts.
-func (l *login) basic() string {
+func (l login) basic() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(l.user+":"+l.password))
 }
 
+// authorized adds to each request the login of its host.
+type authorized struct {
+	inner  http.RoundTripper
+	logins logins
+}
+
 // RoundTrip implements http.RoundTripper.
-func (l *login) RoundTrip(r *http.Request) (*http.Response, error) {
-	if h := l.header(r.URL.Host); h != "" {
+func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	if l, ok := a.logins[r.URL.Host]; ok {
 		r = r.Clone(r.Context())
-		r.Header.Set("Authorization", h)
+		r.Header.Set("Authorization", l.header())
 	}
-	return l.inner.RoundTrip(r)
+	return a.inner.RoundTrip(r)
 }
 
 func unavailable(err error, format string, args ...any) error {

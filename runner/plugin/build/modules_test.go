@@ -1,14 +1,17 @@
 package build_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -171,5 +174,61 @@ func TestModulesOnTheComponentsHostGetItsPassword(t *testing.T) {
 	h.commit("private/hello", map[string]string{"main.tf": "module \"leaf\" { source = \"git::" + thief.URL + "/leaf\" }\n"})
 	if _, log, err := h.run(t, h.spec("private/hello", "main", terraformSource("."), token(password))); plugin.ReasonOf(err) != fairlead.ReasonSourceUnavailable {
 		t.Errorf("%v\n%s", err, log)
+	}
+}
+
+// A component in git calls a private module of a registry, which calls a private repository of a third host.
+func TestModulesOnOtherHostsGetTheirOwnLogins(t *testing.T) {
+	first, third, r := newHost(t), newHost(t), newModuleRegistry(t)
+	var mu sync.Mutex
+	got := map[string]map[string]bool{} // headers by host
+	r.change = func(w http.ResponseWriter, req *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if got[req.Host] == nil {
+			got[req.Host] = map[string]bool{}
+		}
+		got[req.Host][req.Header.Get("Authorization")] = true
+		if req.Header.Get("Authorization") != "Bearer registry-token" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+		return false
+	}
+	third.commit("private/leaf", map[string]string{"main.tf": ""})
+	r.add(t, "middle", "1.0.0", "", "main.tf", "module \"leaf\" { source = \"git::"+third.url+"/private/leaf\" }\n")
+	first.commit("private/hello", map[string]string{"main.tf": "module \"middle\" {\n  source = \"" + r.host + "/acme/middle/aws\"\n  version = \"~> 1.0\"\n}\n"})
+	thirdHost := strings.TrimPrefix(third.url, "http://")
+	logins := func(all map[string]string) func(*events.JobSpec) {
+		return func(s *events.JobSpec) {
+			s.Build.Logins = all
+			s.Vars["OF_REGISTRY"] = events.SpecVar{Value: json.RawMessage(`"registry-token"`), Sensitive: true}
+			s.Vars["OF_THIRD"] = events.SpecVar{Value: json.RawMessage(`"reader:` + password + `"`), Sensitive: true}
+		}
+	}
+	spec := func(all map[string]string) plugin.Spec {
+		return first.spec("private/hello", "main", terraformSource("."), token(password), logins(all))
+	}
+	res, log, err := first.run(t, spec(map[string]string{r.host: "OF_REGISTRY", thirdHost: "OF_THIRD"}))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	if _, _, shipped := first.pulled(t, res.Built.Artifact); len(shipped.Modules) != 2 {
+		t.Errorf("the artifact ships %+v", shipped.Modules)
+	}
+	if strings.Contains(log, "registry-token") || strings.Contains(log, password) {
+		t.Errorf("the log has a login:\n%s", log)
+	}
+	if len(got) != 1 || len(got[r.host]) != 1 {
+		t.Errorf("the registry got the headers %v", got)
+	}
+	for name, all := range map[string]map[string]string{
+		"no login of the registry":   {thirdHost: "OF_THIRD"},
+		"no login of the third host": {r.host: "OF_REGISTRY"},
+		"swapped logins":             {r.host: "OF_THIRD", thirdHost: "OF_REGISTRY"},
+	} {
+		if _, log, err := first.run(t, spec(all)); plugin.ReasonOf(err) != fairlead.ReasonSourceUnavailable {
+			t.Errorf("%s: %v\n%s", name, err, log)
+		}
 	}
 }

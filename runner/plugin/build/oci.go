@@ -32,14 +32,14 @@ const (
 	unpackAnnotation = "io.deis.oras.content.unpack"
 )
 
-// registryOptions are the options of requests to an OCI registry. The library logs in by itself, and sends the login only to
+// registryOptions are the options of requests to the OCI registry with the host. The library logs in by itself, and sends the login only to
 // the registry and to the server that the registry names for tokens.
-func (f fetcher) registryOptions(ctx context.Context) []remote.Option {
+func (f fetcher) registryOptions(ctx context.Context, host string) []remote.Option {
 	auth := authn.Anonymous
-	if f.login.password != "" {
-		auth = &authn.Basic{Username: f.login.user, Password: f.login.password}
+	if l, ok := f.logins[host]; ok {
+		auth = &authn.Basic{Username: l.user, Password: l.password}
 	}
-	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(f.login.inner),
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(f.transport),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 500 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 4})}
 }
 
@@ -52,7 +52,7 @@ func (p *Plugin) fetchOCI(ctx context.Context, spec plugin.Spec, env plugin.Env,
 	if err != nil {
 		return unavailable(err, "%s has no valid address of an artifact: %v", from.URL, err)
 	}
-	found, err := remote.Get(ref, p.fetcher(spec, env).registryOptions(ctx)...)
+	found, err := remote.Get(ref, p.fetcher(spec, env).registryOptions(ctx, originHost(from))...)
 	if err != nil {
 		return unavailable(err, "the registry does not return artifact %s: %v", ref, err)
 	}

@@ -95,8 +95,9 @@ func (f fetcher) service(ctx context.Context, host string) (*url.URL, error) {
 	if err != nil || !tfmodule.SafeURL(base) {
 		return nil, unavailable(err, "the module registry of %s has no https URL", host)
 	}
-	if f.login.bearer && f.login.hosts[host] && a.from.Host == host {
-		f.login.hosts[base.Host] = true // the host itself names the server that gets its token
+	own, named := f.logins[host]
+	if _, other := f.logins[base.Host]; named && own.bearer && !other && a.from.Host == host {
+		f.logins[base.Host] = own // the host itself names the server that gets its token
 	}
 	return base, nil
 }

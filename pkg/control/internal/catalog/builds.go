@@ -39,9 +39,9 @@ func BuildOf(app string, c appspec.Component, folder string) events.Build {
 		}
 	}
 	slices.Sort(vars)
-	out := events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, From: events.Origin(c.From()), Vars: vars}
+	out := events.Build{App: app, Component: c.Name, Type: c.Type, Source: c.Source, From: events.Origin(c.From()), Vars: vars, Logins: c.Logins}
 	if k := c.Build; k != nil {
-		out.Image, out.Logins = &events.ImageBuild{Dockerfile: k.Dockerfile, Target: k.Target, Platforms: k.Platforms, Args: k.Args, Go: (*events.GoProgram)(k.Go)}, k.Logins
+		out.Image = &events.ImageBuild{Dockerfile: k.Dockerfile, Target: k.Target, Platforms: k.Platforms, Args: k.Args, Go: (*events.GoProgram)(k.Go)}
 	}
 	if out.From.Kind == events.OriginFolder {
 		out.Source, out.From.Ref = ".", folder // the packed folder is the component's

@@ -31,14 +31,7 @@ func newTypesWorld(t *testing.T, server *kube.Server) *typesWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugins := t.TempDir()
-	for _, name := range []string{"kubernetes", "images"} { // as copies, because a confined job may not leave the folder by a link
-		text, err := os.ReadFile(program.Build(t, "runner/"+name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		program.Write(t, filepath.Join(plugins, name), text)
-	}
+	plugins := program.Copies(t, "runner/kubernetes", "runner/images")
 	w := &typesWorld{}
 	w.World = e2e.New(t, e2e.Build(t), e2e.Options{Storage: "http", ServerEnv: []string{"FAIRLEAD_REGISTRY=" + program.Build(t, "cmd/fairlead-registry")}, PassEnv: []string{"KUBECONFIG"}, AgentEnv: []string{
 		"KUBECONFIG=" + kubeconfig, "FAIRLEAD_PLUGINS=" + plugins,

@@ -27,13 +27,7 @@ func TestBundle(t *testing.T) {
 	var server kube.Server
 	t.Cleanup(server.Stop)
 	kubeconfig := server.Kubeconfig(t)
-	plugins := t.TempDir()
-	for _, pkg := range []string{"runner/kubernetes", "runner/images"} {
-		path := program.Build(t, pkg)
-		if err := os.Symlink(path, filepath.Join(plugins, filepath.Base(path))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	plugins := program.Copies(t, "runner/kubernetes", "runner/images")
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)

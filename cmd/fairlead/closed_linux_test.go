@@ -38,13 +38,7 @@ func TestClosedInstallNeedsNoOtherNetwork(t *testing.T) {
 		"/plugins/images": program.Build(t, "runner/images"), "/plugins/kubernetes": program.Build(t, "runner/kubernetes")}, "/runner")
 	tools := dockerd.ImageWith(t, host, "tool", map[string]string{"/vendor/tool": program.Build(t, "test/vendortool")})
 	archive := tofu.NewMirror(t, true).Files[0]
-	plugins := t.TempDir()
-	for _, pkg := range []string{"runner/kubernetes", "runner/images"} {
-		path := program.Build(t, pkg)
-		if err := os.Symlink(path, filepath.Join(plugins, filepath.Base(path))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	plugins := program.Copies(t, "runner/kubernetes", "runner/images")
 	text, err := os.ReadFile(kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -77,6 +77,21 @@ func folder(t testing.TB, root, from, pattern string, flags []string) string {
 	return dir
 }
 
+// Copies builds the programs of packages of this module, and returns a new folder with a copy of each. They are copies, because
+// a confined job may not leave the folder by a link.
+func Copies(t testing.TB, packages ...string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, pkg := range packages {
+		text, err := os.ReadFile(Build(t, pkg))
+		if err != nil {
+			t.Fatal(err)
+		}
+		Write(t, filepath.Join(dir, filepath.Base(pkg)), text)
+	}
+	return dir
+}
+
 // Write writes a program that the test will start, readable and executable by all users.
 // While it writes, it blocks forks. Otherwise a process that another test forks would
 // inherit the open file. Until that process calls exec, Linux refuses to start the file

@@ -3,7 +3,6 @@ package awstest
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 // TestStoryOfAllTypesOnTheStacks runs the story of one install of examples/all-types through the resources of the two templates: each
@@ -105,7 +105,7 @@ func newStacksStory(t *testing.T, sandbox bool) *stacksStory {
 		HasImage: func(in, digest string) bool { return w.registry.hasImage("fairlead/"+in+"/web", digest) }}
 	st.Story = s
 	// What the image of a step has.
-	image := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t)}
+	image := []string{"FAIRLEAD_PLUGINS=" + program.Copies(t, "runner/kubernetes", "runner/images")}
 	if sandbox {
 		image = append(image, "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY")
 		st.makeSandbox(kubeconfig, append(image, "FAIRLEAD_TOFU="+os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY,KUBECONFIG"))
@@ -134,18 +134,10 @@ func (st *stacksStory) makeSandbox(kubeconfig string, environ []string) {
 	st.node = kubelettest.Start(w.t, admin, namespace, kubelettest.Options{Image: runnerOf, Program: program.Build(w.t, "runner", "-tags=clusters"), Cluster: cfg,
 		Environ: slices.Concat([]string{"AWS_EC2_METADATA_DISABLED=true"}, w.environ, environ)})
 	registry := imagetest.Start(w.t)
+	port, err := testserver.FreePort()
+	w.ok("find a port", err)
 	st.HasImage = func(in, digest string) bool { return registry.Pull(w.t, in+"/web@"+digest) == digest }
-	st.Sandbox = &alltypes.Sandbox{Kind: "aws-eks", Namespace: namespace, Image: runnerOf, Port: freePort(w.t), Registry: registry.URL()}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	st.Sandbox = &alltypes.Sandbox{Kind: "aws-eks", Namespace: namespace, Image: runnerOf, Port: port, Registry: registry.URL()}
 }
 
 // kill kills the container of each job when the job has done its work and has not reported it.
@@ -206,18 +198,4 @@ func (st *stacksStory) end() {
 			}
 		}
 	}
-}
-
-// pluginsOf returns a folder with the programs of the plugins, as the runner's image has them.
-func pluginsOf(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"kubernetes", "images"} {
-		text, err := os.ReadFile(program.Build(t, "runner/"+name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		program.Write(t, filepath.Join(dir, name), text)
-	}
-	return dir
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/codebuildtest"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
 	"github.com/fairlead/fairlead/test/hosts"
+	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
@@ -164,7 +165,7 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	v.ok("deploy with a build runner", v.Do(t.Context()))
 	r := v.stackResolver()
 	v.buildImages()
-	pass := []string{"FAIRLEAD_PLUGINS=" + pluginsOf(t)}
+	pass := []string{"FAIRLEAD_PLUGINS=" + program.Copies(t, "runner/kubernetes", "runner/images")}
 	defer v.startTask(r, "BuildRunnerTask", pass...)()
 	v.cli("runner", "check", "build", "--timeout", "1m")
 	base := httptest.NewServer(images.New())

@@ -5,7 +5,6 @@ package charttest_test
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -33,6 +32,7 @@ import (
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
+	"github.com/fairlead/fairlead/tools/testserver"
 )
 
 var cluster kube.Server
@@ -347,10 +347,9 @@ func inventory(t *testing.T, c kubernetes.Interface, ns string) []string {
 // freePort returns a free loopback port.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := testserver.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }

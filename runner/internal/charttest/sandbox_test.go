@@ -39,14 +39,7 @@ func TestSandboxFromNothing(t *testing.T) {
 	}
 	tools := tofu.Tools(t)
 	tool := tools[slices.Sorted(maps.Keys(tools))[0]]
-	plugins := t.TempDir()
-	for _, name := range []string{"kubernetes", "images"} {
-		text, err := os.ReadFile(program.Build(t, "runner/"+name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		program.Write(t, filepath.Join(plugins, name), text)
-	}
+	plugins := program.Copies(t, "runner/kubernetes", "runner/images")
 	environ := []string{"PATH=/usr/bin:" + os.Getenv("PATH"), "FAIRLEAD_TOFU=" + tool, "FAIRLEAD_PLUGINS=" + plugins}
 	kubelettest.Start(t, c, namespace, kubelettest.Options{Image: repository + "@" + digest, Program: program.Build(t, "runner", "-tags=clusters"), Cluster: cfg,
 		Environ: append(environ, "FAIRLEAD_PASS_ENV=KUBECONFIG")})

@@ -24,11 +24,15 @@ const (
 	ProvenanceType = "application/vnd.in-toto.provenance+dsse"
 )
 
-// The annotations of a statement's manifest and layer. Tools find the statement they look for without fetching it.
-const (
-	predicateAnnotation = "in-toto.io/predicate-type"
-	platformAnnotation  = "fairlead.platform"
-)
+// SPDXDocument is the type of a statement with an SBOM in the format SPDX.
+const SPDXDocument = "https://spdx.dev/Document"
+
+// PredicateAnnotation is the annotation of a statement's manifest and layer with the type of the statement. Tools find the
+// statement they look for without fetching it.
+const PredicateAnnotation = "in-toto.io/predicate-type"
+
+// platformAnnotation has the platform whose SBOM the statement is.
+const platformAnnotation = "fairlead.platform"
 
 // Statement is an in-toto statement about an image, as it is stored beside the image.
 type Statement struct {
@@ -41,14 +45,14 @@ type Statement struct {
 // SBOM returns the statement with the SBOM of one platform of an image. Its content has the digest and the size.
 func SBOM(platform, digest string, size int64, open func() (io.ReadCloser, error)) Statement {
 	hash, _ := v1.NewHash(digest) // Attach refuses the digest of a damaged one
-	return Statement{mediaType: StatementType, annotations: map[string]string{predicateAnnotation: "https://spdx.dev/Document", platformAnnotation: platform},
+	return Statement{mediaType: StatementType, annotations: map[string]string{PredicateAnnotation: SPDXDocument, platformAnnotation: platform},
 		desc: v1.Descriptor{MediaType: StatementType, Digest: hash, Size: size}, open: open}
 }
 
 // SignedProvenance returns the statement in a DSSE envelope with SLSA's provenance.
 func SignedProvenance(envelope []byte) Statement {
 	l := rawLayer{describe(ProvenanceType, envelope), envelope}
-	return Statement{mediaType: ProvenanceType, annotations: map[string]string{predicateAnnotation: "https://slsa.dev/provenance/v1"}, desc: l.desc, open: l.Compressed}
+	return Statement{mediaType: ProvenanceType, annotations: map[string]string{PredicateAnnotation: "https://slsa.dev/provenance/v1"}, desc: l.desc, open: l.Compressed}
 }
 
 // Attach makes each statement a referrer of the image with the digest, which the repository, "host[:port]/path", has. A

@@ -1,9 +1,8 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,9 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/regclient/regclient/types/descriptor"
 	"github.com/regclient/regclient/types/manifest"
+	"github.com/regclient/regclient/types/mediatype"
+	v1 "github.com/regclient/regclient/types/oci/v1"
+	"github.com/regclient/regclient/types/platform"
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/bundle"
@@ -36,43 +38,21 @@ type Archives func(ctx context.Context, item bundle.Item) (found []Archive, abse
 
 // The media types of a provider: those of OpenTofu's mirrors in OCI registries.
 const (
-	providerType  = "application/vnd.opentofu.provider"
-	targetType    = "application/vnd.opentofu.provider-target"
-	archiveType   = "archive/zip"
-	emptyType     = "application/vnd.oci.empty.v1+json"
-	manifestType  = "application/vnd.oci.image.manifest.v1+json"
-	empty         = "{}"
+	providerType = "application/vnd.opentofu.provider"
+	targetType   = "application/vnd.opentofu.provider-target"
+	archiveType  = "archive/zip"
+)
+
+// The files of an image layout of OCI besides the blobs.
+const (
 	indexFile     = "index.json"
+	layoutFile    = "oci-layout"
 	layoutVersion = `{"imageLayoutVersion":"1.0.0"}`
 )
 
-type described struct {
-	MediaType    string            `json:"mediaType"`
-	ArtifactType string            `json:"artifactType,omitempty"`
-	Digest       string            `json:"digest"`
-	Size         int64             `json:"size"`
-	Platform     *onPlatform       `json:"platform,omitempty"`
-	Annotations  map[string]string `json:"annotations,omitempty"`
-}
-
-type onPlatform struct {
-	Architecture string `json:"architecture"`
-	OS           string `json:"os"`
-}
-
-type object struct {
-	SchemaVersion int               `json:"schemaVersion"`
-	MediaType     string            `json:"mediaType"`
-	ArtifactType  string            `json:"artifactType,omitempty"`
-	Config        *described        `json:"config,omitempty"`
-	Layers        []described       `json:"layers,omitempty"`
-	Manifests     []described       `json:"manifests,omitempty"`
-	Annotations   map[string]string `json:"annotations,omitempty"`
-}
-
 // MakeLayout makes an image layout of OCI without content in an empty folder, or leaves the one that is there.
 func MakeLayout(dir string) error {
-	for name, text := range map[string]string{"oci-layout": layoutVersion, indexFile: `{"schemaVersion":2,"mediaType":"` + bundle.IndexType + `","manifests":[]}`} {
+	for name, text := range map[string]string{layoutFile: layoutVersion, indexFile: `{"schemaVersion":2,"mediaType":"` + bundle.IndexType + `","manifests":[]}`} {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 		if os.IsExist(err) {
 			continue
@@ -123,14 +103,15 @@ func (e *Engine) CopyFrom(ctx context.Context, from Target) (bundle.CopyAnswer, 
 	if err != nil {
 		return bundle.CopyAnswer{}, err
 	}
-	e.Mirror = from
+	inside := *e // takes images from the layout
+	inside.Mirror = from
 	var images []bundle.Image
 	for _, entry := range entries {
 		if entry.Kind == bundle.Locked {
 			images = append(images, bundle.Image{Reference: entry.Name, Digest: entry.Digest, MediaType: entry.MediaType, Manifest: entry.Size, UsedBy: entry.UsedBy})
 		}
 	}
-	if _, err := e.copyLocked(ctx, images); err != nil {
+	if _, err := inside.copyLocked(ctx, images); err != nil {
 		return bundle.CopyAnswer{}, err
 	}
 	for _, entry := range entries {
@@ -223,7 +204,7 @@ func isArtifact(m manifest.Manifest) bool {
 		return false
 	}
 	config, err := img.GetConfig()
-	return err == nil && config.MediaType == emptyType
+	return err == nil && config.MediaType == mediatype.OCI1Empty
 }
 
 // copyProvider stores the archives of a provider under its tag. absent is as in Archives.
@@ -233,7 +214,7 @@ func (e *Engine) copyProvider(ctx context.Context, item bundle.Item, archives Ar
 	if err != nil {
 		return bundle.Entry{}, nil, err
 	}
-	index := object{SchemaVersion: 2, MediaType: bundle.IndexType, ArtifactType: providerType}
+	index := v1.Index{Versioned: v1.IndexSchemaVersion, MediaType: mediatype.OCI1ManifestList, ArtifactType: providerType}
 	for _, a := range found {
 		d, err := e.putArchive(ctx, a)
 		if err != nil {
@@ -246,64 +227,55 @@ func (e *Engine) copyProvider(ctx context.Context, item bundle.Item, archives Ar
 		return bundle.Entry{}, nil, err
 	}
 	fmt.Fprintf(e.Log, "provider %s %s: copied\n", item.Name, item.Version)
-	return bundle.Entry{Kind: bundle.Provider, Name: item.Name, Version: item.Version, UsedBy: item.UsedBy, Digest: d.Digest, MediaType: d.MediaType, Size: int(d.Size)}, absent, nil
+	return bundle.Entry{Kind: bundle.Provider, Name: item.Name, Version: item.Version, UsedBy: item.UsedBy, Digest: d.Digest.String(), MediaType: d.MediaType, Size: int(d.Size)}, absent, nil
 }
 
-// putArchive stores an archive with its manifest.
-func (e *Engine) putArchive(ctx context.Context, a Archive) (described, error) {
+// putArchive stores an archive with its manifest, and returns the manifest's descriptor.
+func (e *Engine) putArchive(ctx context.Context, a Archive) (descriptor.Descriptor, error) {
 	target := e.Target.ref()
-	if err := e.putFile(ctx, a); err != nil {
-		return described{}, e.Client.failure(ctx, err, e.Target.Host(), "storing the archive "+filepath.Base(a.File))
+	content := descriptor.Descriptor{MediaType: archiveType, Digest: digest.Digest(a.Digest), Size: a.Size, Annotations: map[string]string{"org.opencontainers.image.title": filepath.Base(a.File)}}
+	config := descriptor.Descriptor{MediaType: mediatype.OCI1Empty, Digest: descriptor.EmptyDigest, Size: int64(len(descriptor.EmptyData))}
+	err := e.putFile(ctx, a.File, content)
+	if err == nil {
+		_, err = e.Client.BlobPut(ctx, target, config, bytes.NewReader(descriptor.EmptyData))
 	}
-	config := describedOf(emptyType, []byte(empty))
-	if _, err := e.Client.BlobPut(ctx, target, descriptor.Descriptor{Digest: digest.Digest(config.Digest), Size: config.Size}, strings.NewReader(empty)); err != nil {
-		return described{}, e.Client.failure(ctx, err, e.Target.Host(), "storing the archive "+filepath.Base(a.File))
+	if err != nil {
+		return descriptor.Descriptor{}, e.Client.failure(ctx, err, e.Target.Host(), "storing the archive "+filepath.Base(a.File))
 	}
-	m := object{SchemaVersion: 2, MediaType: manifestType, ArtifactType: targetType, Config: &config,
-		Layers: []described{{MediaType: archiveType, Digest: a.Digest, Size: a.Size, Annotations: map[string]string{"org.opencontainers.image.title": filepath.Base(a.File)}}}}
-	d, err := e.putObject(ctx, target, m)
+	d, err := e.putObject(ctx, target, v1.Manifest{Versioned: v1.ManifestSchemaVersion, MediaType: mediatype.OCI1Manifest, ArtifactType: targetType,
+		Config: config, Layers: []descriptor.Descriptor{content}})
 	system, processor, _ := strings.Cut(a.Platform, "/")
-	d.ArtifactType, d.Platform = targetType, &onPlatform{Architecture: processor, OS: system}
+	d.ArtifactType, d.Platform = targetType, &platform.Platform{Architecture: processor, OS: system}
 	return d, err
 }
 
-func (e *Engine) putFile(ctx context.Context, a Archive) error {
-	d := descriptor.Descriptor{MediaType: archiveType, Digest: digest.Digest(a.Digest), Size: a.Size}
-	target := e.Target.ref()
-	if b, err := e.Client.BlobHead(ctx, target, d); err == nil {
+// putFile stores the file as a blob, unless the target has it.
+func (e *Engine) putFile(ctx context.Context, file string, d descriptor.Descriptor) error {
+	if b, err := e.Client.BlobHead(ctx, e.Target.ref(), d); err == nil {
 		return b.Close()
 	}
-	f, err := os.Open(a.File)
+	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	_, err = e.Client.BlobPut(ctx, target, d, f)
+	_, err = e.Client.BlobPut(ctx, e.Target.ref(), d, f)
 	return err
 }
 
-func describedOf(mediaType string, text []byte) described {
-	sum := sha256.Sum256(text)
-	return described{MediaType: mediaType, Digest: "sha256:" + hex.EncodeToString(sum[:]), Size: int64(len(text))}
+// putObject stores a manifest or an index under a tag, or else under its digest.
+func (e *Engine) putObject(ctx context.Context, at ref.Ref, object any) (descriptor.Descriptor, error) {
+	m, err := manifest.New(manifest.WithOrig(object))
+	if err != nil {
+		return descriptor.Descriptor{}, fmt.Errorf("make a manifest: %w", err)
+	}
+	d := m.GetDescriptor()
+	return d, e.putManifest(ctx, at, m)
 }
 
-// putObject stores a manifest under a tag, or else under its digest.
-func (e *Engine) putObject(ctx context.Context, at ref.Ref, o object) (described, error) {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return described{}, fmt.Errorf("encode a manifest: %w", err)
-	}
-	return describedOf(o.MediaType, text), e.putText(ctx, at, o.MediaType, text)
-}
-
-func (e *Engine) putText(ctx context.Context, at ref.Ref, mediaType string, text []byte) error {
-	d := describedOf(mediaType, text)
-	m, err := manifest.New(manifest.WithRaw(text), manifest.WithDesc(descriptor.Descriptor{MediaType: mediaType, Digest: digest.Digest(d.Digest), Size: d.Size}))
-	if err != nil {
-		return fmt.Errorf("make a manifest: %w", err)
-	}
+func (e *Engine) putManifest(ctx context.Context, at ref.Ref, m manifest.Manifest) error {
 	if at.Tag == "" {
-		at = at.SetDigest(d.Digest)
+		at = at.SetDigest(m.GetDescriptor().Digest.String())
 	}
 	if err := e.Client.ManifestPut(ctx, at, m); err != nil {
 		return e.Client.failure(ctx, err, e.Target.Host(), "storing "+at.CommonName())
@@ -313,15 +285,19 @@ func (e *Engine) putText(ctx context.Context, at ref.Ref, mediaType string, text
 
 // nameAll stores the index that names everything, as the last write.
 func (e *Engine) nameAll(ctx context.Context, text []byte, entries []bundle.Entry) (bundle.CopyAnswer, error) {
-	d := describedOf(bundle.IndexType, text)
-	if err := e.putText(ctx, e.Target.ref().SetTag(bundle.WholeTag+strings.TrimPrefix(d.Digest, "sha256:")), bundle.IndexType, text); err != nil {
+	d := descriptor.Descriptor{MediaType: bundle.IndexType, Digest: digest.FromBytes(text), Size: int64(len(text))}
+	m, err := manifest.New(manifest.WithRaw(text), manifest.WithDesc(d))
+	if err != nil {
+		return bundle.CopyAnswer{}, fmt.Errorf("make the index of the bundle: %w", err)
+	}
+	if err := e.putManifest(ctx, e.Target.ref().SetTag(bundle.WholeTag+d.Digest.Encoded()), m); err != nil {
 		return bundle.CopyAnswer{}, err
 	}
-	out := bundle.CopyAnswer{Digest: d.Digest, Entries: entries}
+	out := bundle.CopyAnswer{Digest: d.Digest.String(), Entries: entries}
 	if e.Target.Layout != "" {
 		return out, tidy(e.Target.Layout)
 	}
-	out.Reference = e.address() + "@" + d.Digest
+	out.Reference = e.address() + "@" + out.Digest
 	return out, nil
 }
 
@@ -332,15 +308,17 @@ func tidy(dir string) error {
 	if err != nil {
 		return fmt.Errorf("read the index of the layout: %w", err)
 	}
-	var index object
+	var index v1.Index
 	if err := json.Unmarshal(text, &index); err != nil {
 		return fmt.Errorf("read the index of the layout: %w", err)
 	}
 	for i := range index.Manifests {
 		delete(index.Manifests[i].Annotations, "org.opencontainers.image.created")
 	}
-	name := func(d described) string { return d.Annotations["org.opencontainers.image.ref.name"] + " " + d.Digest }
-	slices.SortFunc(index.Manifests, func(a, b described) int { return strings.Compare(name(a), name(b)) })
+	name := func(d descriptor.Descriptor) string {
+		return d.Annotations["org.opencontainers.image.ref.name"] + " " + d.Digest.String()
+	}
+	slices.SortFunc(index.Manifests, func(a, b descriptor.Descriptor) int { return strings.Compare(name(a), name(b)) })
 	index.Annotations = nil
 	if text, err = json.Marshal(index); err != nil {
 		return fmt.Errorf("encode the index of the layout: %w", err)

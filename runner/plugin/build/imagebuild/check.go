@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -36,7 +37,6 @@ const (
 	imageType       = "application/vnd.oci.image.manifest.v1+json"
 	dockerImageType = "application/vnd.docker.distribution.manifest.v2+json"
 	emptyType       = "application/vnd.oci.empty.v1+json"
-	statementType   = "application/vnd.in-toto+json"
 )
 
 var (
@@ -51,11 +51,7 @@ const (
 	referenceType   = "vnd.docker.reference.type"
 	referenceDigest = "vnd.docker.reference.digest"
 	attestation     = "attestation-manifest"
-	predicateType   = "in-toto.io/predicate-type" // of a statement
 )
-
-// spdxDocument is the type of an in-toto statement with an SBOM in the format SPDX.
-const spdxDocument = "https://spdx.dev/Document"
 
 // Image is a checked image of a layout.
 type Image struct {
@@ -314,13 +310,13 @@ func (c *check) attestation(d descriptor) error {
 		return fmt.Errorf("the attestation %s has a configuration of the type %.100q", d.Digest, m.Config.MediaType)
 	}
 	for _, part := range append(m.Layers, m.Config) {
-		if part.Digest != m.Config.Digest && part.MediaType != statementType {
+		if part.Digest != m.Config.Digest && part.MediaType != artifact.StatementType {
 			return fmt.Errorf("the attestation %s has a part of the type %.100q", d.Digest, part.MediaType)
 		}
 		if err := c.blob(part, io.Discard); err != nil {
 			return err
 		}
-		if part.Annotations[predicateType] == spdxDocument {
+		if part.Annotations[artifact.PredicateAnnotation] == artifact.SPDXDocument {
 			c.sboms = append(c.sboms, subjectSBOM{d.Annotations[referenceDigest], SBOM{Digest: part.Digest, Size: part.Size}})
 		}
 	}

@@ -14,15 +14,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
-
-// statementType is the media type of an in-toto statement.
-const statementType types.MediaType = "application/vnd.in-toto+json"
-
-// spdxDocument is the type of a statement with an SBOM in the format SPDX.
-const spdxDocument = "https://spdx.dev/Document"
 
 // finish writes the image that the tool made to the folder, with the SBOM of each platform in the form in which BuildKit stores
 // it: so all that reads an image of a build finds its SBOM in one place.
@@ -111,13 +106,13 @@ func attestation(folder string, img platformImage) (mutate.IndexAddendum, error)
 	if err != nil {
 		return mutate.IndexAddendum{}, fmt.Errorf("read the SBOM: %w", err)
 	}
-	statement, err := json.Marshal(map[string]any{"_type": "https://in-toto.io/Statement/v1", "predicateType": spdxDocument, "predicate": json.RawMessage(document),
+	statement, err := json.Marshal(map[string]any{"_type": "https://in-toto.io/Statement/v1", "predicateType": artifact.SPDXDocument, "predicate": json.RawMessage(document),
 		"subject": []map[string]any{{"name": img.platform.String(), "digest": map[string]string{img.digest.Algorithm: img.digest.Hex}}}})
 	if err != nil {
 		return mutate.IndexAddendum{}, damaged(err)
 	}
 	own, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
-		mutate.Addendum{Layer: static.NewLayer(statement, statementType), Annotations: map[string]string{"in-toto.io/predicate-type": spdxDocument}})
+		mutate.Addendum{Layer: static.NewLayer(statement, artifact.StatementType), Annotations: map[string]string{artifact.PredicateAnnotation: artifact.SPDXDocument}})
 	if err != nil {
 		return mutate.IndexAddendum{}, damaged(err)
 	}

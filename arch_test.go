@@ -151,7 +151,7 @@ var rules = []rule{
 		"a plugin's program speaks the protocol of plugins, as one of a third party does"},
 	{"runner/images/mirror", "runner/images/signature runner/plugin pkg/bundle pkg/changeset pkg/component pkg/fairlead pkg/yamlnode",
 		"a program of its own links it: it plans and copies images, and knows nothing of steps and agents"},
-	{"runner/images/provider", "runner/images/mirror pkg/bundle", "archives of providers are found in the same way for each copy of a bundle"},
+	{"runner/images/provider", "runner/images/mirror pkg/bundle pkg/retry", "archives of providers are found in the same way for each copy of a bundle"},
 	{"runner/images/imagetest", "test/proxy tools/program", "registries and images of tests know nothing of the plugin"},
 	{"runner/images/imagetest/memorytest", "runner/images/imagetest", "a registry in memory is one of the registries of tests"},
 	{"runner/images/signature", "", "the check of a signature depends on nothing but the key and the content"},

@@ -16,11 +16,12 @@ import (
 type Policy struct {
 	First, Longest time.Duration
 	Within         time.Duration        // limit for all calls and pauses; 0: until the context ends
+	Tries          uint                 // limit for the number of calls; 0: none
 	Passing        func(err error) bool // reports whether err is temporary; nil: all errors are temporary
 	Random         func() float64       // in [0, 1), safe for concurrent use; nil: math/rand
 }
 
-// Do calls f until f succeeds, the error of f is not temporary, or the time is over. It
+// Do calls f until f succeeds, the error of f is not temporary, or a limit is reached. It
 // returns the last error of f that f returned before the context ended, because this
 // error names the cause. If there is no such error, it returns the last error of f.
 func Do[T any](ctx context.Context, p Policy, f func(context.Context) (T, error)) (T, error) {
@@ -34,7 +35,7 @@ func Do[T any](ctx context.Context, p Policy, f func(context.Context) (T, error)
 			err = backoff.Permanent(err)
 		}
 		return v, err
-	}, backoff.WithBackOff(p.Pauses()), backoff.WithMaxElapsedTime(p.Within))
+	}, backoff.WithBackOff(p.Pauses()), backoff.WithMaxElapsedTime(p.Within), backoff.WithMaxTries(p.Tries))
 	if err != nil {
 		err = last
 	}

@@ -3,6 +3,7 @@ package retry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -76,6 +77,19 @@ func TestErrorOfTheCallIsReturnedAtTheDeadline(t *testing.T) {
 		})
 		if err != busy {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestTriesLimitTheCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		err := Run(t.Context(), Policy{First: time.Second, Longest: time.Second, Tries: 3}, func(context.Context) error {
+			calls++
+			return fmt.Errorf("call %d", calls)
+		})
+		if calls != 3 || err == nil || err.Error() != "call 3" {
+			t.Errorf("%d calls, %v; want 3 calls and the error of the last", calls, err)
 		}
 	})
 }

@@ -3,6 +3,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,6 +24,7 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 
 	"github.com/fairlead/fairlead/pkg/bundle"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/images/mirror"
 )
 
@@ -32,6 +34,9 @@ const (
 	maxArchive  = 1 << 30 // bytes
 	archiveTime = 10 * time.Minute
 	answerTime  = 30 * time.Second
+
+	firstPause   = 500 * time.Millisecond
+	longestPause = 10 * time.Second
 )
 
 // Finder finds archives.
@@ -41,6 +46,17 @@ type Finder struct {
 	Folder    string                   // in the packed layout of a filesystem mirror; "": only registries have archives
 	Temporary string                   // folder for archives that are downloaded
 	Platforms []string                 // such as linux/amd64
+	Pause     time.Duration            // before a request is repeated for the first time; 0: firstPause
+}
+
+// statusError is an answer other than 200.
+type statusError struct {
+	host string
+	code int
+}
+
+func (e statusError) Error() string {
+	return fmt.Sprintf("%s answers %d %s", e.host, e.code, http.StatusText(e.code))
 }
 
 // errAbsent reports that there is no archive for a platform, or that the lock file does not have its hash.
@@ -179,7 +195,16 @@ func (f *Finder) ask(ctx context.Context, host string, at *url.URL, answer any) 
 	return nil
 }
 
+// get returns the body of an answer. It repeats a request that the server did not answer, or answered with 429 or 5xx, four times.
 func (f *Finder) get(ctx context.Context, token string, at *url.URL) (io.ReadCloser, error) {
+	policy := retry.Policy{First: cmp.Or(f.Pause, firstPause), Longest: longestPause, Tries: 5, Passing: func(err error) bool {
+		status, answered := errors.AsType[statusError](err)
+		return !answered || status.code == http.StatusTooManyRequests || status.code >= 500
+	}}
+	return retry.Do(ctx, policy, func(ctx context.Context) (io.ReadCloser, error) { return f.try(ctx, token, at) })
+}
+
+func (f *Finder) try(ctx context.Context, token string, at *url.URL) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err
@@ -198,8 +223,9 @@ func (f *Finder) get(ctx context.Context, token string, at *url.URL) (io.ReadClo
 		return resp.Body, nil
 	}
 	resp.Body.Close()
+	failed := statusError{at.Host, resp.StatusCode}
 	if resp.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%w: %s answers 404", errAbsent, at.Host)
+		return nil, fmt.Errorf("%w: %w", errAbsent, failed)
 	}
-	return nil, fmt.Errorf("%s answers %s", at.Host, resp.Status)
+	return nil, failed
 }

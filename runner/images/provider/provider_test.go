@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/dirhash"
 
@@ -26,13 +27,24 @@ type registry struct {
 	archive []byte
 	mu      sync.Mutex
 	tokens  map[string]string // by host
+	busy    int               // answers with 429 of the registry that limits requests, before it answers
+	asked   map[string]int    // by host
 }
 
 func (r *registry) handler(host string, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		r.tokens[host] = req.Header.Get("Authorization")
+		r.asked[host]++
+		busy := host == "registry" && r.busy > 0
+		if busy {
+			r.busy--
+		}
 		r.mu.Unlock()
+		if busy {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
 		h(w, req)
 	})
 }
@@ -74,7 +86,7 @@ const address = "registry.example.com/acme/shop"
 // The registry of a provider's address is asked by its protocol. Only an archive with a locked hash is used, and the token goes to the
 // registry alone.
 func TestArchiveIsTheLockedOne(t *testing.T) {
-	r := &registry{archive: zipped(t), tokens: map[string]string{}}
+	r := &registry{archive: zipped(t), tokens: map[string]string{}, asked: map[string]int{}, busy: 4}
 	sum := sha256.Sum256(r.archive)
 	file := filepath.Join(t.TempDir(), "shop.zip")
 	if err := os.WriteFile(file, r.archive, 0o600); err != nil {
@@ -85,7 +97,7 @@ func TestArchiveIsTheLockedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	zh := "zh:" + hex.EncodeToString(sum[:])
-	f := &provider.Finder{Client: r.client(t), Token: func(host string) string { return "token-of-" + host }, Temporary: t.TempDir(), Platforms: []string{"linux/amd64", "linux/arm64"}}
+	f := &provider.Finder{Client: r.client(t), Token: func(host string) string { return "token-of-" + host }, Temporary: t.TempDir(), Platforms: []string{"linux/amd64", "linux/arm64"}, Pause: time.Microsecond}
 	for name, tc := range map[string]struct {
 		item bundle.Item
 		want string // part of the error; "": the archive is found
@@ -113,6 +125,9 @@ func TestArchiveIsTheLockedOne(t *testing.T) {
 		if len(absent) != 1 || !strings.Contains(absent[0], "linux/arm64") {
 			t.Errorf("%s: absent are %v", name, absent)
 		}
+	}
+	if r.busy > 0 || r.asked["down"] != 5 {
+		t.Errorf("%d answers with 429 are left, and the registry that fails was asked %d times, want 5", r.busy, r.asked["down"])
 	}
 	if r.tokens["registry"] != "Bearer token-of-registry.example.com" || r.tokens["files"] != "" {
 		t.Errorf("the tokens are %v", r.tokens)

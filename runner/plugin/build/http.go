@@ -161,11 +161,9 @@ func (f fetcher) get(ctx context.Context, at *url.URL, limit int64) ([]byte, err
 // ask returns the answer, whose body has at most limit bytes. It repeats a request that the server did not answer, or
 // answered with 429 or 5xx, four times.
 func (f fetcher) ask(ctx context.Context, at *url.URL, limit int64) (answer, error) {
-	tries := 0
-	policy := retry.Policy{First: 500 * time.Millisecond, Longest: 10 * time.Second, Passing: func(err error) bool {
-		tries++
+	policy := retry.Policy{First: 500 * time.Millisecond, Longest: 10 * time.Second, Tries: 5, Passing: func(err error) bool {
 		status, answered := errors.AsType[statusError](err)
-		return tries < 5 && !errors.Is(err, errTooLarge) && (!answered || status.code == http.StatusTooManyRequests || status.code >= 500)
+		return !errors.Is(err, errTooLarge) && (!answered || status.code == http.StatusTooManyRequests || status.code >= 500)
 	}}
 	return retry.Do(ctx, policy, func(ctx context.Context) (answer, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)

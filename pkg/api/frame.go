@@ -5,13 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"regexp"
 	"runtime/debug"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // frame wraps a handler with what every request needs: a request id, the common
@@ -85,7 +85,7 @@ func isText(u *url.URL) bool {
 // textPattern is the regular expression of text without control characters.
 const textPattern = `^[^\x00-\x1f\x7f-\x9f]*$`
 
-var textForm = regexp.MustCompile(textPattern)
+var textForm = pattern.New(textPattern)
 
 func printable(s string) bool { return utf8.ValidString(s) && textForm.MatchString(s) }
 
@@ -136,7 +136,7 @@ func (s *statusRecorder) WriteHeader(status int) { s.status = status }
 // Write drops the body.
 func (s *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
-var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{8,64}$`)
+var requestIDPattern = pattern.New(`^[A-Za-z0-9_.-]{8,64}$`)
 
 type requestIDKey struct{}
 

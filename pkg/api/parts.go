@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -13,10 +12,11 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // digestForm matches a SHA-256 in hex.
-var digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var digestForm = pattern.New(`^[0-9a-f]{64}$`)
 
 // maxPart is the largest part of a staged body, in bytes.
 const maxPart = 4 << 20

@@ -3,9 +3,9 @@ package appspec
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -21,8 +21,8 @@ type Chart struct {
 }
 
 var (
-	chartName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$`)
-	chartVersion = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){0,2}([-+][0-9A-Za-z.+-]{1,100})?$`)
+	chartName    = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$`)
+	chartVersion = pattern.New(`^v?[0-9]+(\.[0-9]+){0,2}([-+][0-9A-Za-z.+-]{1,100})?$`)
 )
 
 // checkChart reports what is wrong with the chart of a component.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/graph"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -308,7 +308,7 @@ func checkOption(report reporter, place string, c Component, name string, value 
 	}
 }
 
-var secretName = regexp.MustCompile(runnerspec.OwnSecretName)
+var secretName = pattern.New(runnerspec.OwnSecretName)
 
 // checkSecrets checks the names of secrets that the customer gives to the component.
 func checkSecrets(report reporter, where string, c Component) {

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -36,7 +36,7 @@ func checkEnv(report reporter, place string, c Component, name string, value Val
 	}
 }
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+var envName = pattern.New(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 // EnvText returns the text of an environment variable with the resolved value. null is an empty text.
 func EnvText(value any) (string, error) {

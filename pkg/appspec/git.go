@@ -7,11 +7,11 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
-	"regexp"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -26,8 +26,8 @@ type Git struct {
 }
 
 var (
-	commitPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
-	refPattern    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}$`)
+	commitPattern = pattern.New(`^[0-9a-f]{40}$`)
+	refPattern    = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}$`)
 )
 
 // Commit reports whether the ref is a commit, which always names the same files.

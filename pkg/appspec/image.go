@@ -2,12 +2,12 @@ package appspec
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -27,8 +27,8 @@ const (
 const maxImage = 500
 
 var (
-	imageByDigest = regexp.MustCompile(imagePattern)
-	imageByTag    = regexp.MustCompile(`^(` + imageName + `)(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(` + imageDigest + `)?$`)
+	imageByDigest = pattern.New(imagePattern)
+	imageByTag    = pattern.New(`^(` + imageName + `)(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(` + imageDigest + `)?$`)
 )
 
 // IsImage reports whether the text names an image by registry, name and digest, without a tag. Such a reference always names

@@ -5,11 +5,11 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -41,9 +41,9 @@ const (
 )
 
 var (
-	platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$`)
-	buildArgPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
-	targetPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+	platformPattern = pattern.New(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$`)
+	buildArgPattern = pattern.New(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
+	targetPattern   = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 )
 
 // completeBuild fills in the omitted settings of a build, and sorts the platforms.

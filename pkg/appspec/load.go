@@ -6,12 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -292,7 +292,7 @@ func nearFolder(fsys fs.FS, source string) (hint string, found bool) {
 
 // registryAddress matches the address of a module in a registry, in Terraform's syntax: NAMESPACE/NAME/SYSTEM, with an
 // optional host before NAMESPACE and an optional subfolder after SYSTEM.
-var registryAddress = regexp.MustCompile(`^(?:[a-z0-9.-]+\.[a-z]+/)?[0-9A-Za-z_-]+/[0-9A-Za-z_-]+/[0-9a-z]+(?://[0-9A-Za-z/_.-]+)?$`)
+var registryAddress = pattern.New(`^(?:[a-z0-9.-]+\.[a-z]+/)?[0-9A-Za-z_-]+/[0-9A-Za-z_-]+/[0-9a-z]+(?://[0-9A-Za-z/_.-]+)?$`)
 
 // fromRegistry reports whether a source is the address of a module in a registry and not a folder. The hint shows the field
 // that names such a module.

@@ -3,15 +3,15 @@ package appspec
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 const maxLogins = 20 // of a component
 
-var loginHost = regexp.MustCompile(`^` + imageHost + `$`)
+var loginHost = pattern.New(`^` + imageHost + `$`)
 
 // checkLogins reports what is wrong with the logins of a component's build.
 func checkLogins(report reporter, where string, c Component) {

@@ -3,8 +3,8 @@ package appspec
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -22,8 +22,8 @@ type OCI struct {
 const ociScheme = "oci"
 
 var (
-	ociPath       = regexp.MustCompile(`^(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$`)
-	digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	ociPath       = pattern.New(`^(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$`)
+	digestPattern = pattern.New(`^sha256:[0-9a-f]{64}$`)
 )
 
 // ociRepository reports whether the URL names a repository in an OCI registry, without a tag, a digest or a user.

@@ -3,12 +3,12 @@ package appspec
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -72,12 +72,12 @@ func jsonString(s string) string {
 
 var (
 	// identifier matches the Terraform name of a variable, an output or an attribute.
-	identifier = regexp.MustCompile(`^` + namePattern + `$`)
-	index      = regexp.MustCompile(`^(?:0|[1-9][0-9]{0,5})$`)
+	identifier = pattern.New(`^` + namePattern + `$`)
+	index      = pattern.New(`^(?:0|[1-9][0-9]{0,5})$`)
 	// reference captures the longest prefix that has the form of a reference: names joined by dots, steps of which the
 	// first is in brackets, a trailing dot without a name, the closing brace.
-	reference = regexp.MustCompile(`^\$\{[ \t]*(` + namePattern + `(?:\.` + namePattern + `)*)?((?:` + bracketPattern + `(?:\.` + namePattern + `)*)*)(\.?)[ \t]*(\}?)`)
-	step      = regexp.MustCompile(bracketPattern + `|` + namePattern)
+	reference = pattern.New(`^\$\{[ \t]*(` + namePattern + `(?:\.` + namePattern + `)*)?((?:` + bracketPattern + `(?:\.` + namePattern + `)*)*)(\.?)[ \t]*(\}?)`)
+	step      = pattern.New(bracketPattern + `|` + namePattern)
 )
 
 const (

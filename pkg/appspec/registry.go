@@ -2,9 +2,9 @@ package appspec
 
 import (
 	"fmt"
-	"regexp"
 
 	"github.com/fairlead/fairlead/pkg/component"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
@@ -20,7 +20,7 @@ type RegistryModule struct {
 }
 
 // moduleVersion matches one version. A registry has no versions with a "v".
-var moduleVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,64})?(\+[0-9A-Za-z.-]{1,64})?$`)
+var moduleVersion = pattern.New(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,64})?(\+[0-9A-Za-z.-]{1,64})?$`)
 
 // checkRegistryModule reports what is wrong with the module of a component.
 func checkRegistryModule(report reporter, where string, c Component) {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/fairlead/fairlead/pkg/artifact/internal/tree"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // codeStorage reports that the registry cannot store content. The codes of the
@@ -116,12 +116,8 @@ type Registry struct {
 // repositoryPattern and tagPattern are from the distribution specification. They are
 // compiled on first use, because a program that pushes does not need them.
 var (
-	repositoryPattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-	})
-	tagPattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
-	})
+	repositoryPattern = pattern.New(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagPattern        = pattern.New(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
 )
 
 // maxRepository is the maximum length of a repository's name in bytes. Common clients limit
@@ -158,7 +154,7 @@ func parseRoute(path string) (route, bool) {
 			}
 		}
 	}
-	if r.noun == "" || len(r.repository) > maxRepository || !repositoryPattern().MatchString(r.repository) {
+	if r.noun == "" || len(r.repository) > maxRepository || !repositoryPattern.MatchString(r.repository) {
 		return route{}, false
 	}
 	return r, true
@@ -195,7 +191,7 @@ func (h *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func isReference(s string) bool {
-	return tree.IsDigest(s) || tagPattern().MatchString(s)
+	return tree.IsDigest(s) || tagPattern.MatchString(s)
 }
 
 // writeError writes an error in the distribution specification's format.

@@ -52,8 +52,8 @@ func formerName(repository, reference string) string {
 // whole reports whether the record is undamaged.
 func (r record) whole() bool {
 	digest := digestOf(r.Manifest).String()
-	return r.Digest == digest && (r.Reference == digest || tagPattern().MatchString(r.Reference)) &&
-		repositoryPattern().MatchString(r.Repository)
+	return r.Digest == digest && (r.Reference == digest || tagPattern.MatchString(r.Reference)) &&
+		repositoryPattern.MatchString(r.Repository)
 }
 
 func (h *Registry) putManifest(w http.ResponseWriter, req *http.Request, r route) {

@@ -6,9 +6,10 @@ package awsaction
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // refused lists the services that no app may use: their actions would lift the boundary
@@ -39,8 +40,8 @@ const (
 )
 
 var (
-	servicePattern = regexp.MustCompile(ServicePattern())
-	actionPattern  = regexp.MustCompile(Pattern())
+	servicePattern = pattern.New(ServicePattern())
+	actionPattern  = pattern.New(Pattern())
 )
 
 // MaxSize limits the declaration of an app: the sum of Size of its patterns. The stack's

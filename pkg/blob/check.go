@@ -1,10 +1,10 @@
 package blob
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 const (
@@ -16,7 +16,7 @@ const (
 	MaxSegment = 120
 )
 
-var segmentPattern = regexp.MustCompile(`^[a-zA-Z0-9._=-]+$`)
+var segmentPattern = pattern.New(`^[a-zA-Z0-9._=-]+$`)
 
 // CheckKey returns an error of KindInvalid if key cannot be the key of a blob. A key is one
 // or more segments joined by "/", at most MaxKey bytes long. A segment is 1 to MaxSegment

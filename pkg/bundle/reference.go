@@ -2,16 +2,17 @@ package bundle
 
 import (
 	"errors"
-	"regexp"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 var (
-	registryForm   = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(:[0-9]+)?$`)
-	repositoryForm = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm        = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-	digestForm     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	identifierForm = regexp.MustCompile(`^[0-9a-f]{64}$`) // of a local image, which no registry has
+	registryForm   = pattern.New(`^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(:[0-9]+)?$`)
+	repositoryForm = pattern.New(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm        = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	digestForm     = pattern.New(`^sha256:[0-9a-f]{64}$`)
+	identifierForm = pattern.New(`^[0-9a-f]{64}$`) // of a local image, which no registry has
 )
 
 const (

@@ -1,8 +1,9 @@
 package fairlead
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // Verb names something that a person can do, as a noun and an action on it. Each client renders a
@@ -101,7 +102,7 @@ type Args struct {
 func (v Verb) Mention() string { return "{" + string(v) + "}" }
 
 // mention matches an action in a text. It does not match a reference such as ${inputs.name}.
-var mention = regexp.MustCompile(`(^|[^$])\{([a-z]+\.[a-z-]+)\}`)
+var mention = pattern.New(`(^|[^$])\{([a-z]+\.[a-z-]+)\}`)
 
 // Actions returns an action for each verb that the text names. All actions get the same args.
 func Actions(text string, args Args) []Action {

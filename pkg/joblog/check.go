@@ -3,21 +3,20 @@ package joblog
 import (
 	"bytes"
 	"fmt"
-	"regexp"
-	"sync"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // jobPattern matches the stream names that CloudWatch Logs accepts, without the characters
 // that need quoting in a path. It is compiled on first use, so that a process that uses no
 // log does not pay for it.
-var jobPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) })
+var jobPattern = pattern.New(`^[A-Za-z0-9_.-]{1,128}$`)
 
 // CheckJob returns an error of KindInvalid if job cannot have logs. A job is 1 to 128
 // letters, digits, dots, hyphens and underscores.
 func CheckJob(job string) error {
-	if jobPattern().MatchString(job) {
+	if jobPattern.MatchString(job) {
 		return nil
 	}
 	return fairlead.Invalid(fairlead.CodeInvalidJob, "%.150q is not a job: use 1 to 128 letters, digits, dots, hyphens and underscores", job)
@@ -53,7 +52,7 @@ func CheckAppend(s Stream, offset int64, data []byte) error {
 
 // CheckSpend returns the error of Spend for invalid arguments, of KindInvalid. A runner has the form of a job's name.
 func CheckSpend(runner string, n int64) error {
-	if !jobPattern().MatchString(runner) || n < 0 {
+	if !jobPattern.MatchString(runner) || n < 0 {
 		return fairlead.Invalid(fairlead.CodeInvalidLogSize, "%d bytes of log cannot be counted for runner %.150q", n, runner)
 	}
 	return nil

@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // Limits of labels, on an install and in a rule.
@@ -27,9 +26,9 @@ const (
 )
 
 var (
-	keyForm   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(KeyPattern) })
-	valueForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(ValuePattern) })
-	askedForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(AskedPattern) })
+	keyForm   = pattern.New(KeyPattern)
+	valueForm = pattern.New(ValuePattern)
+	askedForm = pattern.New(AskedPattern)
 )
 
 // Label is a key and its value.
@@ -79,7 +78,7 @@ func (ls Labels) Check() error {
 		return fairlead.Invalid(fairlead.CodeInvalidLabel, "there are %d labels, %d are allowed", len(ls), MaxLabels)
 	}
 	for i, l := range ls {
-		if !keyForm().MatchString(l.Key) || !valueForm().MatchString(l.Value) {
+		if !keyForm.MatchString(l.Key) || !valueForm.MatchString(l.Value) {
 			return &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidLabel, Message: fmt.Sprintf("%s is not a valid label", shown(l.Key+"="+l.Value)),
 				Hint: "A label's key is 1 to 63 letters, digits, dots, hyphens and underscores, and begins with a letter; its value is up to 63 of them.",
@@ -97,7 +96,7 @@ func (ls Labels) checkPatterns() error {
 	plain := slices.Clone(ls)
 	for i, l := range ls {
 		plain[i].Value = strings.ReplaceAll(l.Value, "*", "")
-		if len(l.Value) > MaxLabelLen || valueForm().MatchString(plain[i].Value) && !askedForm().MatchString(l.Value) {
+		if len(l.Value) > MaxLabelLen || valueForm.MatchString(plain[i].Value) && !askedForm.MatchString(l.Value) {
 			return &fairlead.Error{
 				Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidMatch, Message: fmt.Sprintf("%[2]s is not a valid pattern for the label %[1]s", shown(l.Key), shown(l.Value)),
 				Hint: fmt.Sprintf("A pattern has at most %d characters. One * matches any characters; do not write two in a row.", MaxLabelLen),

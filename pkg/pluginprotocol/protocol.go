@@ -14,9 +14,9 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // Version is the version of the protocol.
@@ -199,7 +199,7 @@ func ReadLine(r io.ByteReader, limit int) ([]byte, error) {
 }
 
 // outputName matches the names that a reference to an output can have.
-var outputName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,125}$`)
+var outputName = pattern.New(`^[A-Za-z_][A-Za-z0-9_-]{0,125}$`)
 
 // sectionName matches the names of sections.
-var sectionName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+var sectionName = pattern.New(`^[a-z][a-z0-9-]{0,31}$`)

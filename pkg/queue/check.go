@@ -2,21 +2,20 @@ package queue
 
 import (
 	"fmt"
-	"regexp"
-	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // namePattern is compiled on first use, so that a process that uses no queue does not pay
 // for it.
-var namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`) })
+var namePattern = pattern.New(`^[A-Za-z0-9_-]{1,80}$`)
 
 // CheckName returns an error of KindInvalid if no queue can have the name. A name is 1 to
 // 80 letters, digits, hyphens and underscores, which is the rule of SQS.
 func CheckName(name string) error {
-	if namePattern().MatchString(name) {
+	if namePattern.MatchString(name) {
 		return nil
 	}
 	return fairlead.Invalid(fairlead.CodeInvalidQueueName, "%.100q is not a queue name: use 1 to 80 letters, digits, hyphens and underscores", name)

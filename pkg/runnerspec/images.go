@@ -1,15 +1,16 @@
 package runnerspec
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // imagePattern matches an image's name with a host and without tag and digest, and such a name that ends in /*.
-var imagePattern = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(/[a-z0-9]+([._-]+[a-z0-9]+)*|/\*)$`)
+var imagePattern = pattern.New(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(/[a-z0-9]+([._-]+[a-z0-9]+)*|/\*)$`)
 
 // imageByDigest matches an image's name with a host and with a digest, without a tag.
-var imageByDigest = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}$`)
+var imageByDigest = pattern.New(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}$`)
 
 func isImagePattern(text string) bool { return imagePattern.MatchString(text) }
 

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -70,9 +70,9 @@ func SecretVariable(name string) string {
 const OwnSecretName = `^(var\.)?[A-Za-z_][A-Za-z0-9_]*$`
 
 var (
-	secretName = regexp.MustCompile(`^(?:([a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)/)?(var\.)?([A-Za-z_][A-Za-z0-9_]*)$`)
-	secretFrom = regexp.MustCompile(`^(?:(file):(/[^\x00\n#]+)|(ssm|secretsmanager):([^\s#]+)|(arn:aws[a-z-]*:(ssm|secretsmanager):[^\s#]+))(?:#([A-Za-z0-9_.-]+))?$`)
-	secretARN  = regexp.MustCompile(`^arn:aws[a-z-]*:(?:ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+)$`)
+	secretName = pattern.New(`^(?:([a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)/)?(var\.)?([A-Za-z_][A-Za-z0-9_]*)$`)
+	secretFrom = pattern.New(`^(?:(file):(/[^\x00\n#]+)|(ssm|secretsmanager):([^\s#]+)|(arn:aws[a-z-]*:(ssm|secretsmanager):[^\s#]+))(?:#([A-Za-z0-9_.-]+))?$`)
+	secretARN  = pattern.New(`^arn:aws[a-z-]*:(?:ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+)$`)
 )
 
 // ParseSecret reads one entry of an agent's secrets. The errors do not quote the reference, because some people write

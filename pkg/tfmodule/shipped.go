@@ -4,11 +4,12 @@ import (
 	stdjson "encoding/json"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // ShippedFile is the file with the Shipped of an artifact, in the folder that also has the packages.
@@ -53,7 +54,7 @@ func (s Shipped) Encode() ([]byte, error) {
 	return stdjson.Marshal(s)
 }
 
-var packageName = regexp.MustCompile(`^[0-9]{1,4}$`)
+var packageName = pattern.New(`^[0-9]{1,4}$`)
 
 // ParseShipped reads the content of ShippedFile. Keys and paths of the result are safe parts of paths.
 func ParseShipped(content []byte) (Shipped, error) {

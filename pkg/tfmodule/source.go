@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // SourceKind is how a module's source is fetched.
@@ -49,11 +50,11 @@ func (s Source) Package() Source {
 }
 
 var (
-	registryNames  = regexp.MustCompile(`^[0-9A-Za-z](?:[0-9A-Za-z_-]{0,62}[0-9A-Za-z])?/[0-9A-Za-z](?:[0-9A-Za-z_-]{0,62}[0-9A-Za-z])?/[0-9a-z]{1,64}$`)
-	registryHost   = regexp.MustCompile(`^[0-9A-Za-z](?:[0-9A-Za-z.-]*[0-9A-Za-z])?(?::[0-9]{1,5})?$`)
-	gitRef         = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._/+-]{0,199}$`)
-	sha256Checksum = regexp.MustCompile(`^(?:sha256:)?([0-9a-f]{64})$`)
-	otherGetter    = regexp.MustCompile(`^([A-Za-z0-9]+)::`)
+	registryNames  = pattern.New(`^[0-9A-Za-z](?:[0-9A-Za-z_-]{0,62}[0-9A-Za-z])?/[0-9A-Za-z](?:[0-9A-Za-z_-]{0,62}[0-9A-Za-z])?/[0-9a-z]{1,64}$`)
+	registryHost   = pattern.New(`^[0-9A-Za-z](?:[0-9A-Za-z.-]*[0-9A-Za-z])?(?::[0-9]{1,5})?$`)
+	gitRef         = pattern.New(`^[0-9A-Za-z][0-9A-Za-z._/+-]{0,199}$`)
+	sha256Checksum = pattern.New(`^(?:sha256:)?([0-9a-f]{64})$`)
+	otherGetter    = pattern.New(`^([A-Za-z0-9]+)::`)
 )
 
 // ParseSource reads a module's source as the tools do. It returns an error for a source of a kind that a build does not fetch.

@@ -12,16 +12,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // The headers of a message, from Standard Webhooks 1.0.
@@ -134,12 +133,12 @@ const MaxFilter = 100
 // FilterPattern is the regular expression of the patterns that CheckFilter accepts.
 const FilterPattern = `^(\*|fairlead\.\*|fairlead(\.[a-z-]+)+(\.\*)?)$`
 
-var filterPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(FilterPattern) })
+var filterPattern = pattern.New(FilterPattern)
 
 // CheckFilter returns an error of KindInvalid if the pattern does not have a valid form: a type such as
 // fairlead.job.failed, all types below a name such as fairlead.job.*, or "*".
 func CheckFilter(pattern string) error {
-	if len(pattern) <= MaxFilter && filterPattern().MatchString(pattern) {
+	if len(pattern) <= MaxFilter && filterPattern.MatchString(pattern) {
 		return nil
 	}
 	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidWebhookEvent,

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // Numbers stay decimal text from the file to the tool, because a conversion to
@@ -20,7 +21,7 @@ const (
 	maxExponent = 400
 )
 
-var numberPattern = regexp.MustCompile(`^([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]{1,9}))?$`)
+var numberPattern = pattern.New(`^([-+]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([-+]?[0-9]{1,9}))?$`)
 
 // CanonicalNumber returns the canonical spelling of a decimal number: without leading
 // or trailing zeros and without a plus sign. The spelling has an exponent only if it

@@ -2,18 +2,18 @@ package awsiam
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // AccountPattern is the regular expression of an AWS account.
 const AccountPattern = `^[0-9]{12}$`
 
 var (
-	accountPattern = regexp.MustCompile(AccountPattern)
-	regionPattern  = regexp.MustCompile(`^[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}$`)
+	accountPattern = pattern.New(AccountPattern)
+	regionPattern  = pattern.New(`^[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}$`)
 )
 
 // IsAccount reports whether s is the number of an AWS account.

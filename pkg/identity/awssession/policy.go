@@ -9,13 +9,13 @@ package awssession
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/cancelmark"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // The tags of a session.
@@ -112,9 +112,9 @@ func (p Places) ownMarker(s identity.Scope) statement {
 
 // identifier matches the values of a scope that become part of a policy. It permits no wildcard, no variable and no
 // separator of an ARN.
-var identifier = regexp.MustCompile(`^[a-z0-9]{1,8}_[0-9a-zA-Z]{1,40}$`)
+var identifier = pattern.New(`^[a-z0-9]{1,8}_[0-9a-zA-Z]{1,40}$`)
 
-var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
+var queueName = pattern.New(`^[A-Za-z0-9_-]{1,80}$`)
 
 // Policy returns the session policy of a scope, as JSON. The result depends only on the arguments. It returns an
 // error if the scope has neither a queue nor a job, if it has a job without an install and an app, or if a value does not
@@ -178,7 +178,7 @@ func PublishPolicy(p Places, app fairlead.AppID) (string, error) {
 }
 
 // componentName matches the name of a component. It permits no wildcard, no variable and no separator.
-var componentName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var componentName = pattern.New(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // BuildPolicy returns the session policy of a build, as JSON: it permits pushes to the repository of the component's
 // built artifacts and to no other. It also permits pulls of the component's packed folder.

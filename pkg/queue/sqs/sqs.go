@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/awsapi"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/queue"
 )
 
@@ -60,7 +60,7 @@ type Options struct {
 
 // prefixPattern is compiled on first use, so that a process that uses no queue does not pay
 // for it.
-var prefixPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]*$`) })
+var prefixPattern = pattern.New(`^[A-Za-z0-9_-]*$`)
 
 // Queue is a queue.Queue. Safe for concurrent use. It caches the URL of every used queue,
 // about 200 bytes each.
@@ -91,7 +91,7 @@ const (
 // New returns the queues that o describes. It sends no request.
 func New(cfg aws.Config, o Options) (*Queue, error) {
 	switch {
-	case len(o.Prefix) > maxPrefix || !prefixPattern().MatchString(o.Prefix):
+	case len(o.Prefix) > maxPrefix || !prefixPattern.MatchString(o.Prefix):
 		return nil, fairlead.Invalid(fairlead.CodeInvalidQueuePrefix, "%.100q cannot be the prefix of queue names: use up to %d letters, digits, hyphens and underscores", o.Prefix, maxPrefix)
 	case o.MaxReceives < 1 || o.MaxReceives > 1000: // SetQueueAttributes, RedrivePolicy
 		return nil, fairlead.Invalid(fairlead.CodeInvalidMaxReceives, "a message cannot become a dead letter after %d deliveries: 1 to 1,000 are allowed", o.MaxReceives)

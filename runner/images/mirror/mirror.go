@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -81,7 +81,7 @@ type copied struct {
 	digest string
 }
 
-var tagPattern = regexp.MustCompile(`^fairlead-([0-9]{6,9})-([0-9a-f]{64})$`)
+var tagPattern = pattern.New(`^fairlead-([0-9]{6,9})-([0-9a-f]{64})$`)
 
 func tagOf(number int, digest string) string {
 	return fmt.Sprintf("fairlead-%06d-%s", number, strings.TrimPrefix(digest, "sha256:"))

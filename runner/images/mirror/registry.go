@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +27,7 @@ import (
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -266,7 +266,7 @@ func isAbsent(err error) bool {
 }
 
 // query is the part of a URL that can hold a signature or a token.
-var query = regexp.MustCompile(`\?[^\s"]*`)
+var query = pattern.New(`\?[^\s"]*`)
 
 // failure returns the error of a request to a registry, with its reason. what names the action and the object.
 func (c *Client) failure(ctx context.Context, err error, registry, what string) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/regclient/regclient/types/ref"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 	"github.com/fairlead/fairlead/runner/images/signature"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -129,7 +129,7 @@ func invalid(format string, args ...any) error {
 	return plugin.Errorf(fairlead.ReasonArtifactInvalid, format, args...)
 }
 
-var variable = regexp.MustCompile(`\$\{vars\.([^}]*)\}`)
+var variable = pattern.New(`\$\{vars\.([^}]*)\}`)
 
 // substitute puts the variables into a text.
 func substitute(text string, vars map[string]json.RawMessage) (string, error) {

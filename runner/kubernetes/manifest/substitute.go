@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 // variable matches ${vars.NAME}, and $${vars.NAME}, which stands for the text ${vars.NAME}. Other texts with a dollar sign stay as
 // they are, because the scripts in ConfigMaps are full of them.
-var variable = regexp.MustCompile(`\$?\$\{vars\.([A-Za-z_][A-Za-z0-9_-]*)\}`)
+var variable = pattern.New(`\$?\$\{vars\.([A-Za-z_][A-Za-z0-9_-]*)\}`)
 
 // Substitute replaces ${vars.NAME} in the texts of the objects by the component's variables, after the files are parsed. So a
 // value cannot add a field to an object. A text that is one variable gets the variable's type; a list or map as a part of a text
@@ -93,7 +93,7 @@ func substitute(v any, vars map[string]any) (_ any, err error) {
 
 // expand returns the text with its variables, or a copy of the variable that the text is.
 func expand(text string, vars map[string]any) (any, error) {
-	found := variable.FindAllStringSubmatchIndex(text, -1)
+	found := variable.Regexp().FindAllStringSubmatchIndex(text, -1)
 	if len(found) == 1 && found[0][0] == 0 && found[0][1] == len(text) && !strings.HasPrefix(text, "$$") {
 		v, err := lookUp(text[found[0][2]:found[0][3]], vars)
 		return runtime.DeepCopyJSONValue(v), err

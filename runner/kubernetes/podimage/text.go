@@ -2,24 +2,25 @@ package podimage
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // separator is where Helm splits a rendered file into documents.
-var separator = regexp.MustCompile(`(?m)^---[ \t]*`)
+var separator = pattern.New(`(?m)^---[ \t]*`)
 
 // Text returns a text of YAML documents in which the images are replaced. All other bytes stay as they are: another program has
 // rendered them, and compares them later. An image that nothing replaces stays. The error is of a document that cannot be read.
 func (r *Replacement) Text(text string) (string, error) {
 	var out strings.Builder
 	begin := 0
-	for _, at := range append(separator.FindAllStringIndex(text, -1), []int{len(text), len(text)}) {
+	for _, at := range append(separator.Regexp().FindAllStringIndex(text, -1), []int{len(text), len(text)}) {
 		doc, err := r.document(text[begin:at[0]])
 		if err != nil {
 			return "", err

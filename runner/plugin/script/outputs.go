@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"regexp"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -20,7 +20,7 @@ import (
 const maxOutputs = job.MaxOutputs + 1<<20
 
 // outputName matches the names that a reference to an output can have.
-var outputName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,125}$`)
+var outputName = pattern.New(`^[A-Za-z_][A-Za-z0-9_-]{0,125}$`)
 
 // outputs reads the file $FAIRLEAD_OUTPUTS that the executable wrote. It has the format of `tofu output -json`: a JSON
 // object that maps each name to {"value": any JSON, "sensitive": bool}. If the file is missing, there are no outputs. An

@@ -7,12 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -184,7 +183,7 @@ func diagnostic(stderr string) string {
 		switch {
 		case text == "":
 			quoted = false
-		case !begun && location().MatchString(text): // the location and the rest of its paragraph
+		case !begun && location.MatchString(text): // the location and the rest of its paragraph
 			quoted, begun = true, true
 		case quoted:
 		default:
@@ -199,21 +198,16 @@ func diagnostic(stderr string) string {
 	return fairlead.Clip(text, maxDiagnostic)
 }
 
-// The patterns are compiled only when a tool has failed: compiling takes longer than many jobs.
 var (
-	location = lazily(`^(on .+ line \d+|with .+[,:])`)
-	colours  = lazily(`\x1b\[[0-9;]*m`) // some commands have no option to turn colours off
-	info     = lazily(`(?m)^[\s│]*(ID|Who|Operation|Created):[ \t]+(\S.*?)\s*$`)
+	location = pattern.New(`^(on .+ line \d+|with .+[,:])`)
+	colours  = pattern.New(`\x1b\[[0-9;]*m`) // some commands have no option to turn colours off
+	info     = pattern.New(`(?m)^[\s│]*(ID|Who|Operation|Created):[ \t]+(\S.*?)\s*$`)
 )
-
-func lazily(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
 
 // lockedBy returns a text about the lock's holder, with the facts that the tool reports.
 func (j *job) lockedBy(stderr string) string {
 	lock := map[string]string{}
-	for _, m := range info().FindAllStringSubmatch(stderr, -1) {
+	for _, m := range info.FindAllStringSubmatch(stderr, -1) {
 		if lock[m[1]] == "" { // only the first reported lock counts
 			lock[m[1]] = m[2]
 		}

@@ -8,13 +8,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/tfmodule"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -156,7 +156,7 @@ func (j *job) carryModules(before map[string]fileVersion, fetched []changeset.Mo
 // addressOf returns the address of a module for people: module.a.module.b for the key a.b.
 func addressOf(key string) string { return "module." + strings.ReplaceAll(key, ".", ".module.") }
 
-var commitPattern = regexp.MustCompile(`^[0-9a-f]{40}(?:[0-9a-f]{24})?$`)
+var commitPattern = pattern.New(`^[0-9a-f]{40}(?:[0-9a-f]{24})?$`)
 
 // commitOf returns the commit of a git repository that the tool has cloned; "" if it is not known.
 func commitOf(repository string) string {

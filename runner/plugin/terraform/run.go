@@ -206,7 +206,7 @@ func (r *runner) do(ctx context.Context, command string, f func() error) error {
 	if err == nil {
 		return nil
 	}
-	te := &toolError{command: command, stderr: colours().ReplaceAllString(r.stderrHead.String(), ""), started: pid > 0 || !r.writesPID, announced: r.announced, first: firstError(r.report), err: err}
+	te := &toolError{command: command, stderr: colours.ReplaceAllString(r.stderrHead.String(), ""), started: pid > 0 || !r.writesPID, announced: r.announced, first: firstError(r.report), err: err}
 	if ee, ok := errors.AsType[*exec.ExitError](err); ok {
 		if ws, ok := ee.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			te.signal = ws.Signal().String()

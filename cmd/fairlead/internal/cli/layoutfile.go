@@ -9,9 +9,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // archiveEnding ends the names of files that hold an image layout of OCI.
@@ -24,7 +25,7 @@ const (
 )
 
 // layoutName matches the files of a layout that this program reads.
-var layoutName = regexp.MustCompile(`^(oci-layout|index\.json|blobs/sha256/[0-9a-f]{64})$`)
+var layoutName = pattern.New(`^(oci-layout|index\.json|blobs/sha256/[0-9a-f]{64})$`)
 
 // packLayout writes the files of a layout into one file: the same bytes for the same layout. It reads them while it writes.
 func packLayout(dir, file string) error {

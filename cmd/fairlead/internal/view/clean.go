@@ -3,10 +3,11 @@ package view
 import (
 	"bytes"
 	"io"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // sequences matches the control sequences of ECMA-48 in their 7-bit and 8-bit
@@ -14,7 +15,7 @@ import (
 // PM and APC (titles, links, clipboard) with or without their end, and the
 // two-character escapes. The rest of an incomplete sequence remains as plain text:
 // Clean removes all control characters afterwards.
-var sequences = regexp.MustCompile(
+var sequences = pattern.New(
 	"(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]" +
 		"|(?:\x1b[\\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])[^\x07\x1b\u009c]*(?:\x07|\x1b\\\\|\u009c|$)" +
 		"|\x1b[ -/]*[0-~]")

@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -44,7 +44,7 @@ type App struct {
 // DigestPattern is the pattern of an artifact's digest.
 const DigestPattern = `^sha256:[0-9a-f]{64}$`
 
-var digestPattern = regexp.MustCompile(DigestPattern)
+var digestPattern = pattern.New(DigestPattern)
 
 // partsOfVersion returns the configuration of a new version, and an artifact for each of its components and actions: the
 // caller's, or that of a build.

@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -39,10 +38,10 @@ type Variable struct {
 // are reserved.
 const VariablePattern = `^[A-Za-z_][A-Za-z0-9_]{0,127}$`
 
-var variablePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(VariablePattern) })
+var variablePattern = pattern.New(VariablePattern)
 
 func checkVariable(name string, v *Variable) error {
-	if !variablePattern().MatchString(name) {
+	if !variablePattern.MatchString(name) {
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidVariable, Message: fmt.Sprintf("%q is not the name of an environment variable", fairlead.Clip(name, 100)),
 			Hint: "Use letters, digits and underscores, up to 128; do not begin with a digit."}
 	}

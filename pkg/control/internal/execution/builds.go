@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/fairlead/fairlead/events"
@@ -15,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -149,8 +149,8 @@ func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 }
 
 var (
-	digestPattern   = regexp.MustCompile(catalog.DigestPattern)
-	revisionPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64}|sha256:[0-9a-f]{64})$`)
+	digestPattern   = pattern.New(catalog.DigestPattern)
+	revisionPattern = pattern.New(`^([0-9a-f]{40}|[0-9a-f]{64}|sha256:[0-9a-f]{64})$`)
 )
 
 // SignProvenance returns the signed statement about what the holder's build has made, so that its step can store it beside

@@ -12,12 +12,12 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -43,7 +43,7 @@ var (
 	configTypes = []string{"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"}
 	layerTypes  = []string{"application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.image.layer.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+zstd",
 		"application/vnd.docker.image.rootfs.diff.tar", "application/vnd.docker.image.rootfs.diff.tar.gzip"}
-	digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	digestPattern = pattern.New(`^sha256:[0-9a-f]{64}$`)
 )
 
 // The annotations by which BuildKit marks the attestations of an image.

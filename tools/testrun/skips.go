@@ -109,6 +109,7 @@ func allowedSkips(short bool) []allowedSkip {
 		add("a short run has it on one day in three, because it builds images",
 			testName{"functions/internal/awstest", "TestImageIsBuiltWithoutARightToPush"},
 			testName{"runner/plugin/build/imagebuild/codebuild", "TestCodeBuild"},
+			testName{"runner/plugin/build/imagebuild/codebuild", "TestCodeBuildHasThePrivateBaseAndNoLogin"},
 			testName{"runner/plugin/build/imagebuild/ko", "TestGoProgramBecomesAnImage"},
 			testName{"runner/plugin/build/imagebuild/ko", "TestOtherInputsAreAnotherImage"},
 			testName{"runner/plugin/build/imagebuild/ko", "TestSourceRunsNoProgramOnTheRunner"},

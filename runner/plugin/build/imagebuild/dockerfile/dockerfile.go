@@ -85,8 +85,8 @@ func newFile(all []instruction, given map[string]string, target, machine string)
 	for _, in := range all {
 		switch {
 		case in.name == "ARG" && len(f.stages) == 0:
-			for _, word := range in.args {
-				argument(word, given, env)
+			for _, part := range in.args {
+				argument(part, given, env)
 			}
 		case in.name == "FROM" && len(in.args) > 0:
 			f.stages = append(f.stages, f.stage(in, env))
@@ -99,8 +99,8 @@ func newFile(all []instruction, given map[string]string, target, machine string)
 }
 
 // argument sets the variable of a global ARG instruction.
-func argument(word string, given, env map[string]string) {
-	name, value, has := strings.Cut(word, "=")
+func argument(part string, given, env map[string]string) {
+	name, value, has := strings.Cut(part, "=")
 	if own, ok := given[name]; ok {
 		env[name] = own
 	} else if text, ok := expand(value, env); has && ok {

@@ -2,13 +2,13 @@ package dockerfile
 
 import "strings"
 
-// expand replaces the variables of a word and removes its quotes. ok is false if it has a form that this package does not
+// expand replaces the variables of a part and removes its quotes. ok is false if it has a form that this package does not
 // read.
-func expand(word string, env map[string]string) (text string, ok bool) {
+func expand(part string, env map[string]string) (text string, ok bool) {
 	var out strings.Builder
 	var quote byte
-	for i := 0; i < len(word); {
-		c := word[i]
+	for i := 0; i < len(part); {
+		c := part[i]
 		switch {
 		case quote == 0 && (c == '"' || c == '\''), c == quote:
 			if quote == 0 {
@@ -20,7 +20,7 @@ func expand(word string, env map[string]string) (text string, ok bool) {
 		case c == '\\' && quote != '\'':
 			return "", false
 		case c == '$' && quote != '\'':
-			value, next, ok := variable(word, i+1, env)
+			value, next, ok := variable(part, i+1, env)
 			if !ok {
 				return "", false
 			}
@@ -35,26 +35,26 @@ func expand(word string, env map[string]string) (text string, ok bool) {
 }
 
 // variable returns the value of the variable after a dollar, and the index after it.
-func variable(word string, at int, env map[string]string) (value string, next int, ok bool) {
-	if at < len(word) && word[at] == '{' {
-		end := closing(word, at+1)
+func variable(part string, at int, env map[string]string) (value string, next int, ok bool) {
+	if at < len(part) && part[at] == '{' {
+		end := closing(part, at+1)
 		if end < 0 {
 			return "", 0, false
 		}
-		value, ok := braced(word[at+1:end], env)
+		value, ok := braced(part[at+1:end], env)
 		return value, end + 1, ok
 	}
-	end := at + nameLen(word[at:])
+	end := at + nameLen(part[at:])
 	if end == at {
 		return "", 0, false
 	}
-	return env[word[at:end]], end, true
+	return env[part[at:end]], end, true
 }
 
 // closing returns the index of the brace that ends an expression; -1: there is none.
-func closing(word string, at int) int {
-	for open := 0; at < len(word); at++ {
-		switch word[at] {
+func closing(part string, at int) int {
+	for open := 0; at < len(part); at++ {
+		switch part[at] {
 		case '{':
 			open++
 		case '}':
@@ -67,7 +67,7 @@ func closing(word string, at int) int {
 	return -1
 }
 
-// braced returns the value of NAME, NAME-WORD, NAME:-WORD, NAME+WORD or NAME:+WORD.
+// braced returns the value of NAME, NAME-TEXT, NAME:-TEXT, NAME+TEXT or NAME:+TEXT.
 func braced(expression string, env map[string]string) (value string, ok bool) {
 	n := nameLen(expression)
 	name, rest := expression[:n], expression[n:]

@@ -10,7 +10,7 @@ type instruction struct {
 	line  int    // its first line, from 1
 	name  string // in upper case
 	flags []flag
-	args  []string // words, with their quotes
+	args  []string // parts, with their quotes
 }
 
 // flag is a flag of an instruction, such as --from=base.
@@ -101,9 +101,9 @@ func (s source) afterHeredocs(text string, at int) int {
 	return at
 }
 
-// parse splits an instruction into its name, its flags and its words.
+// parse splits an instruction into its name, its flags and its parts.
 func parse(text string) instruction {
-	all := words(text)
+	all := split(text)
 	in := instruction{name: strings.ToUpper(all[0])}
 	rest := all[1:]
 	for len(rest) > 0 && strings.HasPrefix(rest[0], "--") {
@@ -114,27 +114,27 @@ func parse(text string) instruction {
 	return in
 }
 
-// words splits a text at spaces outside of quotes.
-func words(text string) (all []string) {
-	var word strings.Builder
+// split splits a text at spaces outside of quotes.
+func split(text string) (all []string) {
+	var part strings.Builder
 	var quote rune
 	for _, r := range text {
 		switch {
 		case quote == 0 && (r == ' ' || r == '\t'):
-			if word.Len() > 0 {
-				all = append(all, word.String())
+			if part.Len() > 0 {
+				all = append(all, part.String())
 			}
-			word.Reset()
+			part.Reset()
 			continue
 		case quote == 0 && (r == '"' || r == '\''):
 			quote = r
 		case r == quote:
 			quote = 0
 		}
-		word.WriteRune(r)
+		part.WriteRune(r)
 	}
-	if word.Len() > 0 {
-		all = append(all, word.String())
+	if part.Len() > 0 {
+		all = append(all, part.String())
 	}
 	return all
 }

@@ -142,6 +142,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"tools/recordcalls", "TestModuleIsRecorded"},
 			testName{"infra/images/runner", "TestImageHasOpenTofuForItsProcessor"},
 			testName{"infra/images/internal/image", "TestImageWithShellHasGit"},
+			testName{"infra/images/internal/image", "TestImageWithGoBuildsAGoProgram"},
 			testName{"functions/internal/plane", "TestApplyAcrossARestoreIsRefused"},
 			testName{"functions/internal/plane", "TestLostRegionIsRecoveredInTheSpareRegion"},
 			testName{"functions/internal/awstest", "TestAppDeploysThroughTheStacks"},

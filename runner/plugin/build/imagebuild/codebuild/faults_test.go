@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -281,10 +282,13 @@ func TestNextAttemptStopsTheBuildOfADeadStep(t *testing.T) {
 	}
 }
 
+// heartbeats is the pause between two heartbeats. A build may miss them for five times as long.
+const heartbeats = 600 * time.Millisecond
+
 // A job without a next attempt leaves its build, too. The build ends itself, because it finds no new heartbeat.
 func TestBuildOfADeadStepEndsItself(t *testing.T) {
 	c := newCloud(t, nil)
-	c.left(func(cfg *codebuild.Config) { cfg.Renew = 200 * time.Millisecond })
+	c.left(func(cfg *codebuild.Config) { cfg.Renew = heartbeats })
 	until(t, "the build has ended", func() bool { return slices.Equal(c.service.Statuses(), []string{"FAILED"}) })
 	stopped := func(r codebuildtest.Request) bool { return r.Operation == "StopBuild" }
 	if slices.ContainsFunc(c.service.Requests(), stopped) {
@@ -302,17 +306,16 @@ func TestHeartbeatKeepsABuildRunning(t *testing.T) {
 		}
 		return false
 	}
-	const every = 200 * time.Millisecond // so the limit is a second
 	r, log := request(t, waiting)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- c.builder(func(cfg *codebuild.Config) { cfg.Renew = every }).Build(ctx, r, t.TempDir())
+		done <- c.builder(func(cfg *codebuild.Config) { cfg.Renew = heartbeats }).Build(ctx, r, t.TempDir())
 	}()
 	until(t, "the build runs", func() bool { return strings.Contains(log.String(), "working here") })
 	before := beats.Load()
-	until(t, "the step renewed the heartbeat for three times the limit", func() bool { return beats.Load() >= before+int64(3*time.Second/every) })
+	until(t, "the step renewed the heartbeat for longer than the limit", func() bool { return beats.Load() >= before+8 })
 	if got := c.service.Statuses(); !slices.Equal(got, []string{"IN_PROGRESS"}) {
 		t.Errorf("the builds are %q, want one that runs\n%s", got, log)
 	}
@@ -321,5 +324,38 @@ func TestHeartbeatKeepsABuildRunning(t *testing.T) {
 	at := beats.Load()
 	if left := c.objects(); len(left) > 0 || beats.Load() != at {
 		t.Errorf("the build leaves %q", left)
+	}
+}
+
+// older removes from the request to start a build what a step of an earlier release does not send.
+type older struct{ inner http.RoundTripper }
+
+func (o older) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".StartBuild") {
+		return o.inner.RoundTrip(r)
+	}
+	var in map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	in["environmentVariablesOverride"] = slices.DeleteFunc(in["environmentVariablesOverride"].([]any), func(v any) bool {
+		return strings.HasPrefix(v.(map[string]any)["name"].(string), "FAIRLEAD_HEARTBEAT_")
+	})
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return o.inner.RoundTrip(r)
+}
+
+// The project of a new stack also serves a build runner of an earlier release.
+func TestBuildOfAStepWithoutHeartbeatsEnds(t *testing.T) {
+	c := newCloud(t, nil)
+	r, log := request(t, small)
+	err := c.builder(func(cfg *codebuild.Config) { cfg.HTTP = &http.Client{Transport: older{c.client.Transport}} }).Build(t.Context(), r, t.TempDir())
+	if err != nil || !slices.Equal(c.service.Statuses(), []string{"SUCCEEDED"}) || strings.Contains(c.service.Requests()[0].Body, "HEARTBEAT") {
+		t.Errorf("%v, and the builds are %q\n%s", err, c.service.Statuses(), log)
 	}
 }

@@ -287,6 +287,7 @@ const heartbeats = 600 * time.Millisecond
 
 // A job without a next attempt leaves its build, too. The build ends itself, because it finds no new heartbeat.
 func TestBuildOfADeadStepEndsItself(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	c := newCloud(t, nil)
 	c.left(func(cfg *codebuild.Config) { cfg.Renew = heartbeats })
 	until(t, "the build has ended", func() bool { return slices.Equal(c.service.Statuses(), []string{"FAILED"}) })
@@ -298,6 +299,7 @@ func TestBuildOfADeadStepEndsItself(t *testing.T) {
 
 // A build runs for longer than its limit while its step renews the heartbeat.
 func TestHeartbeatKeepsABuildRunning(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
 	c := newCloud(t, nil)
 	var beats atomic.Int64
 	c.refuse = func(r *http.Request) bool {
@@ -352,6 +354,7 @@ func (o older) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // The project of a new stack also serves a build runner of an earlier release.
 func TestBuildOfAStepWithoutHeartbeatsEnds(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
 	c := newCloud(t, nil)
 	r, log := request(t, small)
 	err := c.builder(func(cfg *codebuild.Config) { cfg.HTTP = &http.Client{Transport: older{c.client.Transport}} }).Build(t.Context(), r, t.TempDir())

@@ -1,8 +1,9 @@
 package dockerfile
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // instruction is one instruction of a Dockerfile, without comments and heredocs.
@@ -17,8 +18,8 @@ type instruction struct {
 type flag struct{ name, value string }
 
 var (
-	directivePattern = regexp.MustCompile(`^#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.+?)\s*$`)
-	heredocPattern   = regexp.MustCompile(`(?:^|\s)\d*<<(-?)(?:"([^"<\s]+)"|'([^'<\s]+)'|([^"'<\s]+))`)
+	directivePattern = pattern.New(`^#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.+?)\s*$`)
+	heredocPattern   = pattern.New(`(?:^|\s)\d*<<(-?)(?:"([^"<\s]+)"|'([^'<\s]+)'|([^"'<\s]+))`)
 )
 
 // source is a Dockerfile, line by line.

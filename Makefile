@@ -173,8 +173,9 @@ ARCH ?= arm64
 PUSH ?=
 TOFU ?=
 WITH_SHELL ?=
-runner-image: ## Build the runner's image, and push it if PUSH names a repository (VERSION=dev ARCH=arm64 PUSH= TOFU=program WITH_SHELL=1)
-	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)" -tofu "$(TOFU)" $(if $(filter-out 0,$(WITH_SHELL)),-shell)
+WITH_GO ?=
+runner-image: ## Build the runner's image, and push it if PUSH names a repository (VERSION=dev ARCH=arm64 PUSH= TOFU=program WITH_SHELL=1 WITH_GO=1)
+	@$(GO) run ./infra/images/runner -version "$(VERSION)" -arch "$(ARCH)" -push "$(PUSH)" -tofu "$(TOFU)" $(if $(filter-out 0,$(WITH_SHELL)),-shell) $(if $(filter-out 0,$(WITH_GO)),-go)
 
 runner-packages: ## Pin the newest packages of Debian for the image with a shell
 	@$(GO) run ./infra/images/runner -repin infra/images/internal/image/packages.txt

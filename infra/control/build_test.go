@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/infra/control"
 	"github.com/fairlead/fairlead/infra/internal/infratest"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/tools/shortrun"
 )
 
@@ -289,6 +290,69 @@ func TestStrangersHaveTheirOwnFunction(t *testing.T) {
 	for _, function := range []string{"SessionAPI", "RunnerAPI"} {
 		if n, _ := s.Resources[function].Properties["ReservedConcurrentExecutions"].(float64); n == 0 {
 			t.Errorf("%s has no executions of its own", function)
+		}
+	}
+}
+
+const (
+	loginARN     = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:ghcr-AbCdEf"
+	parameterARN = "arn:aws:ssm:eu-central-1:111122223333:parameter/fairlead/github"
+)
+
+// The agent's file of the build runner names the secrets, and its role may read exactly these. The role of builds in CodeBuild
+// may read none.
+func TestOnlyTheBuildRunnerReadsItsLogins(t *testing.T) {
+	_, s := with(t, func(p *control.Props) {
+		p.Build.Secrets = []string{"GHCR_LOGIN=" + loginARN + "#login", "GHCR_TOKEN=" + loginARN + "#token", "GITHUB_TOKEN=" + parameterARN}
+	})
+	file, problems := runnerspec.ParseAgent("file", []byte(infratest.TaskEnvironment(t, s, "BuildRunnerTask")["FAIRLEAD_AGENT_CONFIG"]))
+	if want := map[string]string{"GHCR_LOGIN": loginARN + "#login", "GHCR_TOKEN": loginARN + "#token", "GITHUB_TOKEN": parameterARN}; len(problems) > 0 || !maps.Equal(file.Secrets, want) || file.Final {
+		t.Errorf("the agent's file has the secrets %q and the problems %v, want %q", file.Secrets, problems, want)
+	}
+	const key = "arn:aws:kms:eu-central-1:111122223333:key/of-the-vendor"
+	opens := map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": "kms:*", "Resource": "*", "Principal": map[string]any{"AWS": "arn:aws:iam::" + infratest.Account + ":root"}}}}
+	rows := []struct {
+		role, action, resource string
+		context                map[string]any
+		allowed                bool
+	}{
+		{"BuildRunnerRole", "secretsmanager:GetSecretValue", loginARN, nil, true},
+		{"BuildRunnerRole", "ssm:GetParameter", parameterARN, nil, true},
+		{"BuildRunnerRole", "kms:Decrypt", key, map[string]any{"kms:ViaService": "secretsmanager.eu-central-1.amazonaws.com"}, true},
+		{"BuildRunnerRole", "kms:Decrypt", key, nil, false},
+		{"BuildRunnerRole", "secretsmanager:GetSecretValue", strings.Replace(loginARN, "ghcr", "payroll", 1), nil, false},
+		{"BuildRunnerRole", "secretsmanager:PutSecretValue", loginARN, nil, false},
+		{"BuildRunnerRole", "secretsmanager:ListSecrets", "*", nil, false},
+		{"BuildRunnerRole", "ssm:GetParameter", parameterARN + "/other", nil, false},
+		{"BuildRunnerExecutionRole", "secretsmanager:GetSecretValue", loginARN, nil, false},
+		{"BuildRunnerImagesRole", "secretsmanager:GetSecretValue", loginARN, nil, false},
+		{"BuildRunnerImagesRole", "ssm:GetParameter", parameterARN, nil, false},
+	}
+	var questions []infratest.Question
+	for _, r := range rows {
+		q := infratest.Question{Principal: s.ARN(r.role), Action: r.action, Resource: r.resource, Account: infratest.Account, Context: r.context, Identity: s.Policies(r.role)}
+		if r.resource == key {
+			q.ResourceP = opens
+		}
+		questions = append(questions, q)
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if r := rows[i]; allowed != r.allowed {
+			t.Errorf("%s may %s on %s: %t, want %t", r.role, r.action, r.resource, allowed, r.allowed)
+		}
+	}
+}
+
+// An image of the vendor replaces the published one for the build runner only.
+func TestBuildRunnerStartsTheImageOfTheSettings(t *testing.T) {
+	own := "registry.example.com/fairlead/build-runner@sha256:" + strings.Repeat("5", 64)
+	_, s := with(t, func(p *control.Props) { p.Build.Image = own })
+	for id, r := range s.Resources {
+		if r.Type == "AWS::ECS::TaskDefinition" {
+			image := r.Properties["ContainerDefinitions"].([]any)[0].(map[string]any)["Image"]
+			if (image == own) != (id == "BuildRunnerTask") {
+				t.Errorf("%s starts the image %v", id, image)
+			}
 		}
 	}
 }

@@ -67,7 +67,7 @@ func FromContext(get func(key string) string) (Props, error) {
 		Stage: get("stage"), Region: get("region"), Account: get("account"), Functions: get("functions"),
 		Domain: get("domain"), Certificate: get("certificateArn"), HostedZone: get("hostedZoneId"),
 		Traces: get("otlpEndpoint"), Quotas: get("quotas"), RunnerImage: get("runnerImage"), TemplateURL: get("stackTemplateUrl"),
-		Build:  Build{Size: get("buildRunnerSize"), Images: Images{Size: get("imageBuildSize"), Architecture: get("imageBuildArchitecture"), BuildKit: get("imageBuildKit")}, Network: Network{VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))}},
+		Build:  Build{Size: get("buildRunnerSize"), Image: get("buildRunnerImage"), Secrets: fields(get("buildRunnerSecrets")), Images: Images{Size: get("imageBuildSize"), Architecture: get("imageBuildArchitecture"), BuildKit: get("imageBuildKit")}, Network: Network{VPC: get("buildRunnerVpc"), Subnets: fields(get("buildRunnerSubnets"))}},
 		Direct: Network{VPC: get("directLaunchVpc"), Subnets: fields(get("directLaunchSubnets"))},
 	}
 	protected, canary := true, true

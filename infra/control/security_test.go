@@ -341,6 +341,10 @@ func TestPropsRefuse(t *testing.T) {
 		"an unsupported retention":         {func(p *control.Props) { p.LogDays = 31 }, "logRetentionDays"},
 		"too little memory for Lambda":     {func(p *control.Props) { p.MemoryMB = 64 }, "functionMemoryMb"},
 		"a size that Fargate lacks":        {func(p *control.Props) { p.Build.Size = "Tiny" }, "buildRunnerSize"},
+		"a build runner's image by tag":    {func(p *control.Props) { p.Build.Image = "builder:latest" }, "buildRunnerImage"},
+		"a secret in place of its ARN":     {func(p *control.Props) { p.Build.Secrets = []string{"LOGIN=reader:5ecret"} }, "buildRunnerSecrets"},
+		"a secret with a name twice":       {func(p *control.Props) { p.Build.Secrets = []string{"A=" + loginARN, "A=" + loginARN} }, "buildRunnerSecrets"},
+		"too many secrets":                 {func(p *control.Props) { p.Build.Secrets = make([]string, 21) }, "buildRunnerSecrets"},
 		"a VPC without subnets":            {func(p *control.Props) { p.Build.VPC = "vpc-0a1b2c3d" }, "buildRunnerSubnets"},
 		"a VPC by name, not id":            {func(p *control.Props) { p.Build.VPC = "main" }, "buildRunnerVpc"},
 		"a subnet by name, not id":         {func(p *control.Props) { p.Build.VPC, p.Build.Subnets = "vpc-0a1b2c3d", []string{"main"} }, "buildRunnerSubnets"},
@@ -359,12 +363,13 @@ func TestPropsRefuse(t *testing.T) {
 }
 
 func TestPropsAreReadFromContext(t *testing.T) {
-	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "buildRunnerSize": "Large", "buildRunnerVpc": "vpc-0a1b2c3d", "buildRunnerSubnets": "subnet-1,subnet-2", "buildRunnerPublicIp": "true"}
+	context := map[string]string{"stage": "prod", "functions": "f", "logRetentionDays": "90", "buildRunnerSize": "Large", "buildRunnerVpc": "vpc-0a1b2c3d", "buildRunnerSubnets": "subnet-1,subnet-2", "buildRunnerPublicIp": "true",
+		"buildRunnerImage": "i@sha256:0", "buildRunnerSecrets": "A=1,B=2"}
 	p, err := control.FromContext(func(key string) string { return context[key] })
 	if err != nil || p.Stage != "prod" || p.LogDays != 90 || p.Deletable {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	want := control.Build{Size: "Large", Network: control.Network{VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}}
+	want := control.Build{Size: "Large", Image: "i@sha256:0", Secrets: []string{"A=1", "B=2"}, Network: control.Network{VPC: "vpc-0a1b2c3d", Subnets: []string{"subnet-1", "subnet-2"}, PublicIP: true}}
 	if !reflect.DeepEqual(p.Build, want) {
 		t.Errorf("the build runner is %+v, want %+v", p.Build, want)
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/jsii-runtime-go"
 
+	"github.com/fairlead/fairlead/infra/internal/fargate"
 	"github.com/fairlead/fairlead/infra/internal/policy"
 )
 
@@ -38,13 +39,7 @@ func (b *builder) secretARNs() []string {
 
 // readsSecrets returns the statements that let a step read the secrets.
 func (b *builder) readsSecrets() []policy.Statement {
-	return []policy.Statement{
-		{Sid: "ReadSecrets", Actions: []string{"secretsmanager:GetSecretValue", "ssm:GetParameter"}, Resources: b.secretARNs()},
-		// A secret under AWS's own key needs no permission for the key. Secrets Manager and SSM open only the secrets that
-		// the statement above names.
-		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, Resources: []string{"arn:" + b.partition + ":kms:*:" + b.account + ":key/*"},
-			Conditions: map[string]map[string]any{"StringLike": {"kms:ViaService": []string{"secretsmanager.*.amazonaws.com", "ssm.*.amazonaws.com"}}}},
-	}
+	return fargate.ReadsSecrets(b.secretARNs(), "arn:"+b.partition+":kms:*:"+b.account+":key/*")
 }
 
 // makeSecretAccess lets the steps of all operations read the secrets. A step gives its tool

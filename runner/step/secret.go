@@ -102,7 +102,7 @@ func (a *execution) giveBuildSecret(ctx context.Context, name string, secrets *r
 	}
 	i := slices.IndexFunc(given, func(s runnerspec.JobSecret) bool { return s.Variable == "" && s.Environment == name })
 	if i < 0 {
-		return nil, plugin.Errorf(fairlead.ReasonSecretUnavailable, "the build needs the secret %s, and the build runner gives none, so nothing was started: set %s under secrets in the agent's file", name, name)
+		return nil, plugin.Errorf(fairlead.ReasonSecretUnavailable, "the build needs the secret %s, and the build runner gives none, so nothing was started: set %s under secrets in the agent's file, or in buildRunnerSecrets of the control plane's stack", name, name)
 	}
 	value, err := a.readSecret(ctx, given[i].From)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/google/go-containerregistry/pkg/authn"
 	images "github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -154,9 +155,10 @@ func (w *world) login(c aws.Credentials) error {
 	return err
 }
 
-// The vendor deploys with a build runner and publishes an app with a Dockerfile. The build runner has no BuildKit, so it lets
-// CodeBuild build the image, pushes it to the repository of builds, and an install in a customer's account gets a copy with
-// the same digest. A Dockerfile that fails is reported with its log. What did not change is not built again.
+// The vendor deploys with a build runner and publishes an app with a Dockerfile on a private base image. The build runner has
+// a login for it and no BuildKit, so it fetches the base image, lets CodeBuild build, and pushes the image to the repository
+// of builds. An install in a customer's account gets a copy with the same digest. A Dockerfile that fails is reported with its
+// log. What did not change is not built again.
 func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	skipIfShort(t)
 	v := newVendor(t)
@@ -166,11 +168,15 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	r := v.stackResolver()
 	v.buildImages()
 	pass := []string{"FAIRLEAD_PLUGINS=" + program.Copies(t, "runner/kubernetes", "runner/images")}
-	defer v.startTask(r, "BuildRunnerTask", pass...)()
+	// The build runner has a login for the registry of the base image.
+	private := imagebuildtest.NewPrivate(t, "reader", "5ecret-of-the-registry")
+	secret := filepath.Join(t.TempDir(), "login")
+	v.ok("store the login", os.WriteFile(secret, []byte("reader:5ecret-of-the-registry"), 0o600))
+	defer v.startTask(r, "BuildRunnerTask", append(pass, `FAIRLEAD_AGENT_CONFIG={"runner_configuration":{"type":"local"},"secrets":{"BASE_LOGIN":"file:`+secret+`"}}`)...)()
 	v.cli("runner", "check", "build", "--timeout", "1m")
-	base := httptest.NewServer(images.New())
-	defer base.Close()
-	v.cli("runner", "update", "build", "--set", "runner_configuration.job.environment.SBOM_GENERATOR="+imagebuildtest.Generator(t, strings.TrimPrefix(base.URL, "http://")))
+	generators := httptest.NewServer(images.New())
+	defer generators.Close()
+	v.cli("runner", "update", "build", "--set", "runner_configuration.job.environment.SBOM_GENERATOR="+imagebuildtest.Generator(t, strings.TrimPrefix(generators.URL, "http://")))
 
 	app := filepath.Join(t.TempDir(), "app")
 	v.ok("copy the example", os.CopyFS(app, os.DirFS("../../../examples/docker-build")))
@@ -180,7 +186,11 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	if out, err := v.command(t.Context(), "app", "apply", app).CombinedOutput(); err == nil || !strings.Contains(string(out), "the image cannot be built") {
 		t.Errorf("a Dockerfile that fails: %v\n%s", err, out)
 	}
-	v.ok("repair the Dockerfile", os.WriteFile(filepath.Join(app, "web", "Dockerfile"), dockerfile, 0o644))
+	base := imagebuildtest.Base(t, private.Host+"/base", &authn.Basic{Username: "reader", Password: "5ecret-of-the-registry"}, "linux/amd64", "linux/arm64")
+	v.ok("repair the Dockerfile", os.WriteFile(filepath.Join(app, "web", "Dockerfile"), bytes.Replace(dockerfile, []byte("FROM scratch"), []byte("FROM "+base), 1), 0o644))
+	settings, err := os.ReadFile(filepath.Join(app, "app.yaml"))
+	v.ok("read app.yaml", err)
+	v.ok("name the login", os.WriteFile(filepath.Join(app, "app.yaml"), bytes.Replace(settings, []byte("    source: ./web\n"), []byte("    source: ./web\n    logins:\n      "+private.Host+": BASE_LOGIN\n"), 1), 0o644))
 	v.cli("app", "apply", app)
 	if got := v.images.Statuses(); !slices.Equal(got, []string{"FAILED", "SUCCEEDED"}) {
 		t.Errorf("the builds of CodeBuild are %q", got)

@@ -1,6 +1,7 @@
 // Command runner builds the runner's image for customers' stacks: the runner, the
 // pinned OpenTofu, certificates and a user who is not root. With -shell the image also
-// has a shell and git, from pinned packages of Debian. The default architecture
+// has a shell and git, from pinned packages of Debian. With -go it has these, Go and ko, for
+// a build runner that builds images of Go programs. The default architecture
 // is arm64. With -direct it builds the image of direct launch, which has one program.
 // It needs no container daemon. It writes an OCI layout and, with -push,
 // pushes the image. It prints the image's name with the digest, which goes into the
@@ -28,9 +29,9 @@ import (
 )
 
 type options struct {
-	arch, version, module, tofu, out, push string
-	shell, direct                          bool
-	packages                               string
+	arch, version, module, tofu, ko, out, push string
+	shell, golang, direct                      bool
+	packages                                   string
 }
 
 func main() {
@@ -42,6 +43,8 @@ func main() {
 	flag.StringVar(&o.out, "out", "bin/images/runner", "folder for the programs and the image, as an OCI layout")
 	flag.StringVar(&o.push, "push", "", "repository to push the image to, with the credentials of docker's configuration")
 	flag.BoolVar(&o.shell, "shell", false, "build the image with a shell and git, from Debian's packages")
+	flag.BoolVar(&o.golang, "go", false, "build the image with a shell, git, Go and ko, for a build runner that builds Go programs")
+	flag.StringVar(&o.ko, "ko", "tools/ko", "folder of the module that pins ko")
 	flag.BoolVar(&o.direct, "direct", false, "build the image of direct launch instead, for the vendor's own account")
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -136,15 +139,36 @@ func (o options) runner(ctx context.Context) (image.Spec, string, error) {
 			return none, "", err
 		}
 	}
-	spec, suffix := image.Runner(o.arch, programs, o.version), ""
-	if o.shell {
-		shell, err := image.Shell(ctx, o.arch, o.packages)
-		if err != nil {
-			return none, "", err
-		}
-		spec, suffix = image.WithShell(spec, shell), "-shell"
+	spec := image.Runner(o.arch, programs, o.version)
+	if !o.shell && !o.golang {
+		return spec, "", nil
 	}
-	return spec, suffix, nil
+	shell, err := image.Shell(ctx, o.arch, o.packages)
+	if err != nil {
+		return none, "", err
+	}
+	spec = image.WithShell(spec, shell)
+	if !o.golang {
+		return spec, "-shell", nil
+	}
+	spec, err = o.withGo(ctx, spec)
+	return spec, "-go", err
+}
+
+// withGo adds Go and ko to the image with a shell.
+func (o options) withGo(ctx context.Context, spec image.Spec) (image.Spec, error) {
+	ko, err := filepath.Abs(filepath.Join(o.out, "ko-"+o.arch))
+	if err != nil {
+		return spec, err
+	}
+	if err := image.BuildKo(ctx, o.ko, o.arch, ko); err != nil {
+		return spec, err
+	}
+	if err := image.Check(ko, o.arch); err != nil {
+		return spec, err
+	}
+	distribution, err := image.Go(ctx, o.arch)
+	return image.WithGo(spec, distribution, ko), err
 }
 
 // write writes the image as an OCI layout, pushes it if a repository is set, and prints its name.

@@ -93,6 +93,18 @@ func Starts(log, repositories string) []policy.Statement {
 	}
 }
 
+// ReadsSecrets returns the permissions that a task needs to read the secrets of Secrets Manager and the parameters of SSM
+// with these ARNs. keys is the pattern of the KMS keys that may encrypt them.
+func ReadsSecrets(arns []string, keys string) []policy.Statement {
+	return []policy.Statement{
+		{Sid: "ReadSecrets", Actions: []string{"secretsmanager:GetSecretValue", "ssm:GetParameter"}, Resources: arns},
+		// A secret under AWS's own key needs no permission for the key. Secrets Manager and SSM open only the secrets that
+		// the statement above names.
+		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, Resources: []string{keys},
+			Conditions: map[string]map[string]any{"StringLike": {"kms:ViaService": []string{"secretsmanager.*.amazonaws.com", "ssm.*.amazonaws.com"}}}},
+	}
+}
+
 // Cluster makes a cluster for one runner only.
 func Cluster(stack awscdk.Stack, id string) awsecs.CfnCluster {
 	return awsecs.NewCfnCluster(stack, jsii.String(id), &awsecs.CfnClusterProps{

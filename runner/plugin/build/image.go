@@ -102,22 +102,27 @@ func (p *Plugin) builder(ctx context.Context, spec plugin.Spec, env plugin.Env) 
 			return builder.Build(ctx, ko.Request{Folder: source, Package: g.Package, Base: g.Base, Platforms: b.Image.Platforms, Log: env.Log}, layout)
 		}), nil
 	}
-	var builder imagebuild.Builder
+	request := imagebuild.Request{Dockerfile: b.Image.Dockerfile, Target: b.Image.Target, Args: b.Image.Args, Platforms: b.Image.Platforms,
+		Generator: cmp.Or(spec.Env[sbomGenerator], defaultGenerator), Log: env.Log}
 	if address := spec.Env[buildkitHost]; address != "" {
-		builder = &buildkit.Builder{Address: address, Environ: environ, Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}
-	} else {
-		var err error
-		if builder, err = p.codebuild(ctx, spec, env); err != nil {
-			return nil, err
-		}
-		if len(b.Logins) > 0 {
-			return nil, plugin.Errorf(fairlead.ReasonBuilderMissing, "the build has logins for base images, and AWS CodeBuild gets no login: the programs of every Dockerfile run on its machines. Copy the base image to a public registry, or let a build runner with BuildKit build it: set %s in job.environment of its configuration", buildkitHost)
-		}
+		builder := &buildkit.Builder{Address: address, Environ: environ, Workspace: env.Workspace, Grace: spec.Grace.Duration(), Confine: env.Confine}
+		return withLogins(spec, env, environ, func(ctx context.Context, source, layout string) error {
+			request.Context = source
+			return builder.Build(ctx, request, layout)
+		}), nil
 	}
-	return withLogins(spec, env, environ, func(ctx context.Context, source, layout string) error {
-		return builder.Build(ctx, imagebuild.Request{Context: source, Dockerfile: b.Image.Dockerfile, Target: b.Image.Target, Args: b.Image.Args, Platforms: b.Image.Platforms,
-			Generator: cmp.Or(spec.Env[sbomGenerator], defaultGenerator), Log: env.Log}, layout)
-	}), nil
+	builder, err := p.codebuild(ctx, spec, env)
+	if err != nil {
+		return nil, err
+	}
+	// What CodeBuild gets, each Dockerfile of each app could read there. So the step fetches the images that need a login.
+	return func(ctx context.Context, source, layout string) error {
+		request.Context = source
+		if request.Bases, err = p.bases(ctx, spec, env, source); err != nil {
+			return err
+		}
+		return builder.Build(ctx, request, layout)
+	}, nil
 }
 
 // codebuild returns the image builder in the account of a control plane on AWS.

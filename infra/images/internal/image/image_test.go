@@ -244,19 +244,26 @@ func TestRunnerRunsInTheImage(t *testing.T) {
 	}
 }
 
+// programFiles returns text files in place of the programs, which other tests run.
+func programFiles(t *testing.T) image.Programs {
+	t.Helper()
+	dir := t.TempDir()
+	files := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes"), Images: filepath.Join(dir, "images")}
+	for _, file := range files.All() {
+		if err := os.WriteFile(file, []byte("a program"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
 // The image with a shell has the commands that provisioners use, and a git that clones. All else is as in
 // the image without: user, entry point, and what others may write.
 func TestImageWithShellHasGit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("THE IMAGE WITH A SHELL IS NOT BUILT: it downloads and unpacks 50 packages; make test-all builds it")
 	}
-	dir := t.TempDir()
-	files := image.Programs{Runner: filepath.Join(dir, "runner"), Tofu: filepath.Join(dir, "tofu"), Kubernetes: filepath.Join(dir, "kubernetes"), Images: filepath.Join(dir, "images")}
-	for _, file := range files.All() { // other tests run the programs
-		if err := os.WriteFile(file, []byte("a program"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	files := programFiles(t)
 	cache := filepath.Join(must(os.UserCacheDir())(t), "fairlead", "debian")
 	shell := must(image.Shell(t.Context(), runtime.GOARCH, cache))(t)
 	bare := image.Runner(runtime.GOARCH, files, "v1.2.3")

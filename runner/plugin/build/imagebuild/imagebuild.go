@@ -20,11 +20,25 @@ type Request struct {
 	Args map[string]string
 	// Platforms are the platforms of the image, such as linux/arm64, sorted. Empty: the platform of the Builder.
 	Platforms []string
+	// Bases are images that the Builder uses in place of those of registries.
+	Bases Bases
 	// Generator is the image of the generator of SBOMs. The Builder lets it write the SBOM of each platform, and stores the
 	// SBOMs as attestations in the image's index. "": the image gets none.
 	Generator string
 	// Log gets the output of the build. A Builder makes one call at a time, and none after Build has returned.
 	Log io.Writer
+}
+
+// MaxBases is the limit of the layout of Bases in bytes. An archive with it and with the context can still be stored in S3 by
+// one request.
+const MaxBases = 2 << 30
+
+// Bases are base images on the disk of the step. The Builder needs no login for them.
+type Bases struct {
+	// Layout is a folder with blobs as in an image layout of OCI. It can lack the blobs of platforms for which nothing is built.
+	Layout string
+	// Digests are the digests of the images by the name that the Dockerfile uses, in its short form, without the tag latest.
+	Digests map[string]string
 }
 
 // Builder builds the image of one job. It has no right to push. Every Builder passes imagebuildtest.

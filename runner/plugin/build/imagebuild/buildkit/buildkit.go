@@ -22,6 +22,9 @@ import (
 // tool is the name of BuildKit's client.
 const tool = "buildctl"
 
+// basesStore names the folder of base images in the arguments of the tool.
+const basesStore = "bases"
+
 // Builder implements imagebuild.Builder.
 type Builder struct {
 	Address   string            // of BuildKit, as buildctl takes it: unix://PATH, docker-container://NAME, tcp://HOST:PORT
@@ -84,6 +87,12 @@ func (b *Builder) args(r imagebuild.Request, layout string) []string {
 	}
 	if len(r.Platforms) > 0 {
 		args = append(args, "--opt=platform="+strings.Join(r.Platforms, ","))
+	}
+	if len(r.Bases.Digests) > 0 {
+		args = append(args, "--oci-layout="+basesStore+"="+r.Bases.Layout)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Bases.Digests)) {
+		args = append(args, "--opt=context:"+name+"=oci-layout://"+basesStore+"@"+r.Bases.Digests[name])
 	}
 	if r.Generator != "" {
 		args = append(args, "--opt=attest:sbom=generator="+r.Generator)

@@ -267,19 +267,6 @@ func TestLinkOfARepositoryReadsNoFileOfTheRunner(t *testing.T) {
 
 func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 	h := newHost(t)
-	inCodeBuild := *h
-	grants := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"region":"eu-central-1","project":"images"}`)
-	}))
-	defer grants.Close()
-	var err error
-	if inCodeBuild.control, err = client.New(grants.URL, "", client.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	inCodeBuild.address = ""
-	login := func(s *plugin.Spec) { s.Build.Logins = map[string]string{"ghcr.io": "LOGIN"} }
 	none, silent, gone := *h, *h, *h
 	none.address, silent.generator, gone.generator = "", imagebuildtest.Silent(t, h.registry), "127.0.0.1:1/no/generator:1"
 	good := map[string]string{"Dockerfile": "FROM scratch\nCOPY Dockerfile /\n"}
@@ -291,7 +278,6 @@ func TestWhatABuildOfAnImageRefuses(t *testing.T) {
 		says   string
 	}{
 		"no image builder":           {&none, good, nil, fairlead.ReasonBuilderMissing, "set BUILDKIT_HOST"},
-		"a login in CodeBuild":       {&inCodeBuild, good, login, fairlead.ReasonBuilderMissing, "AWS CodeBuild gets no login"},
 		"no Dockerfile":              {h, map[string]string{"page": ""}, nil, fairlead.ReasonSourceInvalid, `holds no file "Dockerfile"`},
 		"another packed folder":      {h, good, func(s *plugin.Spec) { s.Artifact.Digest = "sha256:other" }, fairlead.ReasonSpecInvalid, "another one"},
 		"no packed folder":           {h, good, func(s *plugin.Spec) { s.Artifact = nil }, fairlead.ReasonSpecInvalid, "names no packed folder"},

@@ -1,6 +1,7 @@
 // Package codebuild builds images in AWS CodeBuild, in the control plane's account. A build there has no right to push, and
-// its role has no right in S3: the step gives the build one URL to read its context and one URL to write its layout. The
-// step then takes the layout, and pushes it elsewhere.
+// its role has no right in S3: the step gives the build one URL to read its context, one to write its layout, and one to read
+// the heartbeat of the step. The step then takes the layout, and pushes it elsewhere. A build whose step has died ends itself,
+// because the heartbeat stays the same.
 //
 // The package signs its requests itself. It makes three calls to CodeBuild, one to CloudWatch Logs and three to S3. The
 // clients of these services would delay the start of every step, also of those that build nothing.
@@ -10,6 +11,7 @@
 //	build              the ID of the build that it has started, with which the job's next attempt stops it
 //	N/context.tar.gz   the folder context, and the file arguments with the arguments of docker buildx build
 //	N/layout.tar       the image layout of OCI, which the build writes
+//	N/heartbeat        a number, which the step raises while it lives
 package codebuild
 
 import (
@@ -23,6 +25,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +38,10 @@ import (
 
 // The environment variables that the step gives to the build. The project's buildspec reads them.
 const (
-	contextVariable = "FAIRLEAD_CONTEXT_URL"
-	layoutVariable  = "FAIRLEAD_LAYOUT_URL"
+	contextVariable   = "FAIRLEAD_CONTEXT_URL"
+	layoutVariable    = "FAIRLEAD_LAYOUT_URL"
+	heartbeatVariable = "FAIRLEAD_HEARTBEAT_URL"
+	limitVariable     = "FAIRLEAD_HEARTBEAT_SECONDS" // after which a build without a new heartbeat ends itself
 )
 
 const (
@@ -48,6 +53,10 @@ const (
 	slotWaits = 5
 	// endWithin bounds what follows a cancellation: the stop of the build, and the removal of its objects.
 	endWithin = 20 * time.Second
+	// renewEvery is the pause between two heartbeats.
+	renewEvery = time.Minute
+	// missedHeartbeats is how many heartbeats in a row may be missing before a build ends itself.
+	missedHeartbeats = 5
 	// unknownLooks is how many times in a row CodeBuild may not know a build that it has started.
 	unknownLooks = 10
 )
@@ -60,6 +69,7 @@ type Config struct {
 	Now     func() time.Time // for signatures
 	Random  func() float64   // in [0, 1), varies pauses; nil: math/rand
 	Every   time.Duration    // pause between two looks at the build; 0: a few seconds
+	Renew   time.Duration    // pause between two heartbeats; 0: a minute
 	Within  time.Duration    // limit of one call with its repetitions; 0: two minutes
 }
 
@@ -80,6 +90,9 @@ func New(cfg Config) *Builder {
 	if cfg.Within == 0 {
 		cfg.Within = callWithin
 	}
+	if cfg.Renew == 0 {
+		cfg.Renew = renewEvery
+	}
 	return &Builder{cfg: cfg, aws: newCaller(cfg)}
 }
 
@@ -96,6 +109,11 @@ func (b *Builder) Build(ctx context.Context, r imagebuild.Request, layout string
 	if err := j.sendContext(ctx, r, filepath.Dir(layout)); err != nil {
 		return ended(ctx, err)
 	}
+	end, err := j.live(ctx)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	defer end()
 	if err := j.start(ctx); err != nil {
 		if ctx.Err() != nil { // the request to start it may have arrived
 			j.stop(ctx)
@@ -129,6 +147,7 @@ type job struct {
 	log             io.Writer
 	token           string // the same for each repetition of the request to start the build
 	context, layout string // keys in S3
+	heartbeat       string // key in S3
 	request         startBuild
 	id              string // of the build in CodeBuild; "": not known
 	over            bool   // CodeBuild has ended the build
@@ -137,8 +156,30 @@ type job struct {
 
 func (b *Builder) newJob(log io.Writer) *job {
 	n := strconv.FormatInt(b.builds.Add(1), 10)
-	return &job{Builder: b, log: log, token: b.cfg.Attempt + "-" + n,
-		context: b.cfg.Access.Prefix + n + "/context.tar.gz", layout: b.cfg.Access.Prefix + n + "/layout.tar"}
+	prefix := b.cfg.Access.Prefix + n + "/"
+	return &job{Builder: b, log: log, token: b.cfg.Attempt + "-" + n, context: prefix + "context.tar.gz", layout: prefix + "layout.tar", heartbeat: prefix + "heartbeat"}
+}
+
+// live stores the first heartbeat, and renews it until the returned function is called. If a heartbeat cannot be stored, the
+// next one may be.
+func (j *job) live(ctx context.Context) (end func(), err error) {
+	beat := func(ctx context.Context, n int) error { return j.aws.put(ctx, j.heartbeat, []byte(strconv.Itoa(n))) }
+	if err := beat(ctx, 0); err != nil {
+		return nil, failure("store the heartbeat of the step", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var renews sync.WaitGroup
+	renews.Go(func() {
+		for n := 1; retry.Sleep(ctx, j.cfg.Renew) == nil; n++ {
+			_ = beat(ctx, n) // the build ends itself if too many are missing
+		}
+	})
+	return func() { cancel(); renews.Wait() }, nil
+}
+
+// heartbeatLimit returns the seconds after which a build without a new heartbeat ends itself.
+func (j *job) heartbeatLimit() string {
+	return strconv.Itoa(int(max(time.Second, missedHeartbeats*j.cfg.Renew).Seconds()))
 }
 
 // sendContext packs the context into a file in the folder work, and uploads it.
@@ -209,9 +250,14 @@ func (j *job) newRequest(ctx context.Context) (startBuild, error) {
 	if err != nil {
 		return startBuild{}, err
 	}
+	heartbeat, err := j.aws.presign(ctx, http.MethodGet, j.heartbeat)
+	if err != nil {
+		return startBuild{}, err
+	}
 	return startBuild{ProjectName: a.Project, IdempotencyToken: j.token,
-		EnvironmentVariablesOverride: []variable{{contextVariable, from, "PLAINTEXT"}, {layoutVariable, to, "PLAINTEXT"}},
-		LogsConfigOverride:           logsConfigure{cloudWatchLogs{"ENABLED", a.LogGroup, a.LogStream}},
+		EnvironmentVariablesOverride: []variable{{contextVariable, from, "PLAINTEXT"}, {layoutVariable, to, "PLAINTEXT"},
+			{heartbeatVariable, heartbeat, "PLAINTEXT"}, {limitVariable, j.heartbeatLimit(), "PLAINTEXT"}},
+		LogsConfigOverride: logsConfigure{cloudWatchLogs{"ENABLED", a.LogGroup, a.LogStream}},
 	}, nil
 }
 
@@ -366,7 +412,7 @@ func (j *job) takeLayout(ctx context.Context, folder string) error {
 func (j *job) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	for _, key := range []string{j.context, j.layout, j.cfg.Access.Prefix + recordKey} {
+	for _, key := range []string{j.context, j.layout, j.heartbeat, j.cfg.Access.Prefix + recordKey} {
 		if err := j.aws.remove(ctx, key); err != nil {
 			fmt.Fprintf(j.log, "[fairlead: an object of the build was not deleted; S3 deletes it within two days: %v]\n", err)
 			return
@@ -376,7 +422,8 @@ func (j *job) remove(ctx context.Context) {
 
 // outcome returns nil if the build succeeded, and else why it did not.
 func outcome(b build) error {
-	phase, why := failedPhase(b)
+	phase, whole := failedPhase(b)
+	why := fairlead.Clip(whole, maxReason)
 	switch b.BuildStatus {
 	case "SUCCEEDED":
 		return nil
@@ -390,6 +437,12 @@ func outcome(b build) error {
 	}
 	switch phase {
 	case "BUILD":
+		if strings.HasSuffix(whole, noHeartbeat) {
+			return plugin.Errorf(fairlead.ReasonBuilderUnavailable, "the build %s in AWS CodeBuild ended itself, because it found no new heartbeat of this step for too long. Check the network of the build runner, then publish the app again", b.ID)
+		}
+		if i := strings.LastIndex(whole, reasonMark); i >= 0 { // the command before it is always that of the project
+			why = fairlead.Clip(whole[i+len(reasonMark):], maxReason)
+		}
 		return plugin.Errorf(fairlead.ReasonBuildFailed, "the image cannot be built: %s. The log has the output of the build", why)
 	case "PRE_BUILD":
 		return plugin.Errorf(fairlead.ReasonBuilderUnavailable, "the build %s of AWS CodeBuild could not be prepared: %s. The log has the output. Publish the app again; if BuildKit's image cannot be fetched, set imageBuildKit of the control plane's stack to a copy of it", b.ID, why)
@@ -398,6 +451,12 @@ func outcome(b build) error {
 	}
 	return plugin.Errorf(fairlead.ReasonBuilderUnavailable, "AWS CodeBuild failed to run the build %s in its phase %s: %s. Publish the app again; if it fails again, look at the build in the console of the control plane's account", b.ID, phase, why)
 }
+
+// noHeartbeat ends the message of a build that ended itself. The project's buildspec has the status.
+const noHeartbeat = "exit status 75"
+
+// reasonMark separates the command from its end in a message of CodeBuild.
+const reasonMark = ". Reason: "
 
 // failedPhase returns the first phase of the build that did not succeed, and its message.
 func failedPhase(b build) (phase, why string) {
@@ -414,7 +473,7 @@ func failedPhase(b build) (phase, why string) {
 		if why = strings.Join(texts, "; "); why == "" {
 			why = "its phase " + p.PhaseType + " ended as " + p.PhaseStatus
 		}
-		return p.PhaseType, fairlead.Clip(why, maxReason)
+		return p.PhaseType, why
 	}
 	return "", "it names no reason"
 }

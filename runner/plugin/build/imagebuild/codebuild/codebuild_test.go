@@ -58,6 +58,7 @@ type cloud struct {
 	t       *testing.T
 	service *codebuildtest.Service
 	client  *http.Client
+	proxy   string // URL
 	s3      *s3.Client
 	group   string
 	next    atomic.Int64
@@ -167,7 +168,7 @@ func newCloud(t *testing.T, change func(*codebuildtest.Project)) *cloud {
 	machine.Environ = []string{"HTTPS_PROXY=" + proxy, "CURL_CA_BUNDLE=" + authority}
 	c.service = codebuildtest.New(t, account, region, p, machine)
 
-	c.client = &http.Client{Transport: hosts.Transport(t, authority, proxy)}
+	c.proxy, c.client = proxy, &http.Client{Transport: hosts.Transport(t, authority, proxy)}
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -106,14 +107,17 @@ func TestFailuresHaveReasonAndAdvice(t *testing.T) {
 		"the access has expired": {fault: refuse("BatchGetBuilds", 400, "ExpiredTokenException"), reason: fairlead.ReasonBuilderUnavailable, says: "took longer than an hour"},
 		"the access expired before the start": {config: func(c *codebuild.Config) { c.Access.ExpiresAt = time.Now().Add(-time.Second) }, reason: fairlead.ReasonBuilderUnavailable,
 			says: "before the build started"},
-		"too long in the queue":       {fault: func(c *cloud) { c.service.Queue = true; c.during = (*codebuildtest.Service).EndQueued }, reason: fairlead.ReasonBuilderUnavailable, says: "Raise the quota"},
-		"the machine does not start":  {fault: func(c *cloud) { c.service.Provision = "Unable to pull customer's container image" }, reason: fairlead.ReasonBuilderUnavailable, says: "in its phase PROVISIONING: BUILD_CONTAINER_UNABLE_TO_PULL_IMAGE Unable to pull"},
-		"no privileged mode":          {project: func(p *codebuildtest.Project) { p.Environment.PrivilegedMode = false }, reason: fairlead.ReasonBuilderUnavailable, says: "docker buildx create"},
-		"a person stops the build":    {dockerfile: waiting, fault: during((*codebuildtest.Service).Stop), reason: fairlead.ReasonBuilderUnavailable, says: "Find out who stopped it"},
-		"the build takes too long":    {dockerfile: waiting, fault: during((*codebuildtest.Service).TimeOut), reason: fairlead.ReasonBuildFailed, says: "imageBuildSize"},
-		"the build vanishes":          {dockerfile: waiting, fault: during((*codebuildtest.Service).Forget), reason: fairlead.ReasonBuilderUnavailable, says: "it was deleted"},
-		"the context is refused":      {fault: of(http.MethodPut, "/context.tar.gz"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot upload the build context"},
-		"the build gets no context":   {fault: of(http.MethodGet, "/context.tar.gz"), reason: fairlead.ReasonBuilderUnavailable, says: "could not be prepared"},
+		"too long in the queue":      {fault: func(c *cloud) { c.service.Queue = true; c.during = (*codebuildtest.Service).EndQueued }, reason: fairlead.ReasonBuilderUnavailable, says: "Raise the quota"},
+		"the machine does not start": {fault: func(c *cloud) { c.service.Provision = "Unable to pull customer's container image" }, reason: fairlead.ReasonBuilderUnavailable, says: "in its phase PROVISIONING: BUILD_CONTAINER_UNABLE_TO_PULL_IMAGE Unable to pull"},
+		"no privileged mode":         {project: func(p *codebuildtest.Project) { p.Environment.PrivilegedMode = false }, reason: fairlead.ReasonBuilderUnavailable, says: "docker buildx create"},
+		"a person stops the build":   {dockerfile: waiting, fault: during((*codebuildtest.Service).Stop), reason: fairlead.ReasonBuilderUnavailable, says: "Find out who stopped it"},
+		"the build takes too long":   {dockerfile: waiting, fault: during((*codebuildtest.Service).TimeOut), reason: fairlead.ReasonBuildFailed, says: "imageBuildSize"},
+		"the build vanishes":         {dockerfile: waiting, fault: during((*codebuildtest.Service).Forget), reason: fairlead.ReasonBuilderUnavailable, says: "it was deleted"},
+		"the context is refused":     {fault: of(http.MethodPut, "/context.tar.gz"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot upload the build context"},
+		"the build gets no context":  {fault: of(http.MethodGet, "/context.tar.gz"), reason: fairlead.ReasonBuilderUnavailable, says: "could not be prepared"},
+		"the build finds no heartbeat": {dockerfile: waiting, fault: of(http.MethodGet, "/heartbeat"), config: func(c *codebuild.Config) { c.Renew = 100 * time.Millisecond },
+			reason: fairlead.ReasonBuilderUnavailable, says: "no new heartbeat of this step"},
+		"no heartbeat can be stored":  {fault: of(http.MethodPut, "/heartbeat"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot store the heartbeat"},
 		"the build stores no image":   {fault: of(http.MethodPut, "/layout.tar"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot store the image"},
 		"the image cannot be fetched": {fault: of(http.MethodGet, "/layout.tar"), reason: fairlead.ReasonBuilderUnavailable, says: "cannot fetch the image"},
 		"the Dockerfile fails":        {dockerfile: "FROM scratch\nCOPY none /none\n", reason: fairlead.ReasonBuildFailed, says: "the image cannot be built"},
@@ -199,7 +203,7 @@ func TestBuildWaitsForSlot(t *testing.T) {
 	}
 }
 
-// The request to start a build overrides nothing but two variables and the name of the log: the role of builds permits no
+// The request to start a build overrides nothing but four variables and the name of the log: the role of builds permits no
 // other commands, and a test must notice a field that needs a wider role.
 func TestStartOverridesOnlyVariablesAndLog(t *testing.T) {
 	c := newCloud(t, nil)
@@ -217,7 +221,9 @@ func TestStartOverridesOnlyVariablesAndLog(t *testing.T) {
 	}
 	for _, v := range in["environmentVariablesOverride"].([]any) {
 		v := v.(map[string]any)
-		if name := v["name"]; name != "FAIRLEAD_CONTEXT_URL" && name != "FAIRLEAD_LAYOUT_URL" || !strings.Contains(v["value"].(string), "X-Amz-Expires=3") {
+		if name := v["name"]; name == "FAIRLEAD_HEARTBEAT_SECONDS" && v["value"] == "300" {
+			continue
+		} else if name != "FAIRLEAD_CONTEXT_URL" && name != "FAIRLEAD_LAYOUT_URL" && name != "FAIRLEAD_HEARTBEAT_URL" || !strings.Contains(v["value"].(string), "X-Amz-Expires=3") {
 			t.Errorf("the build gets %v", v)
 		}
 	}
@@ -236,26 +242,33 @@ func (d *dying) RoundTrip(r *http.Request) (*http.Response, error) {
 	return d.inner.RoundTrip(r)
 }
 
-// A step that dies leaves its build. The job's next attempt stops it, and builds itself.
-func TestNextAttemptStopsTheBuildOfADeadStep(t *testing.T) {
-	c := newCloud(t, nil)
-	r, log := request(t, waiting)
+// left starts a build whose step dies, and returns the prefix of its objects.
+func (c *cloud) left(change func(*codebuild.Config)) (prefix string) {
+	c.t.Helper()
+	r, log := request(c.t, waiting)
 	network := &dying{inner: c.client.Transport}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(c.t.Context())
 	defer cancel()
-	var prefix string
 	first := c.builder(func(cfg *codebuild.Config) {
 		cfg.HTTP, cfg.Within, prefix = &http.Client{Transport: network}, 200*time.Millisecond, cfg.Access.Prefix
+		change(cfg)
 	})
 	done := make(chan error, 1)
-	go func() { done <- first.Build(ctx, r, t.TempDir()) }()
-	until(t, "the first build runs", func() bool { return strings.Contains(log.String(), "working here") })
+	go func() { done <- first.Build(ctx, r, c.t.TempDir()) }()
+	until(c.t, "the first build runs", func() bool { return strings.Contains(log.String(), "working here") })
 	network.dead.Store(true)
 	cancel()
 	<-done
 	if got := c.service.Statuses(); !slices.Equal(got, []string{"IN_PROGRESS"}) {
-		t.Fatalf("the builds are %q, want one that runs", got)
+		c.t.Fatalf("the builds are %q, want one that runs", got)
 	}
+	return prefix
+}
+
+// A step that dies leaves its build. The job's next attempt stops it, and builds itself.
+func TestNextAttemptStopsTheBuildOfADeadStep(t *testing.T) {
+	c := newCloud(t, nil)
+	prefix := c.left(func(*codebuild.Config) {})
 	next, own := request(t, small)
 	dir := t.TempDir()
 	second := c.builder(func(cfg *codebuild.Config) {
@@ -266,5 +279,86 @@ func TestNextAttemptStopsTheBuildOfADeadStep(t *testing.T) {
 	}
 	if got := c.service.Statuses(); !slices.Equal(got, []string{"STOPPED", "SUCCEEDED"}) || !strings.Contains(own.String(), "of an earlier attempt of this job") {
 		t.Errorf("the builds are %q\n%s", got, own)
+	}
+}
+
+// heartbeats is the pause between two heartbeats. A build may miss them for five times as long.
+const heartbeats = 600 * time.Millisecond
+
+// A job without a next attempt leaves its build, too. The build ends itself, because it finds no new heartbeat.
+func TestBuildOfADeadStepEndsItself(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
+	c := newCloud(t, nil)
+	c.left(func(cfg *codebuild.Config) { cfg.Renew = heartbeats })
+	until(t, "the build has ended", func() bool { return slices.Equal(c.service.Statuses(), []string{"FAILED"}) })
+	stopped := func(r codebuildtest.Request) bool { return r.Operation == "StopBuild" }
+	if slices.ContainsFunc(c.service.Requests(), stopped) {
+		t.Error("something stopped the build")
+	}
+}
+
+// A build runs for longer than its limit while its step renews the heartbeat.
+func TestHeartbeatKeepsABuildRunning(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 1)
+	c := newCloud(t, nil)
+	var beats atomic.Int64
+	c.refuse = func(r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/heartbeat") {
+			beats.Add(1)
+		}
+		return false
+	}
+	r, log := request(t, waiting)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- c.builder(func(cfg *codebuild.Config) { cfg.Renew = heartbeats }).Build(ctx, r, t.TempDir())
+	}()
+	until(t, "the build runs", func() bool { return strings.Contains(log.String(), "working here") })
+	before := beats.Load()
+	until(t, "the step renewed the heartbeat for longer than the limit", func() bool { return beats.Load() >= before+8 })
+	if got := c.service.Statuses(); !slices.Equal(got, []string{"IN_PROGRESS"}) {
+		t.Errorf("the builds are %q, want one that runs\n%s", got, log)
+	}
+	cancel()
+	<-done
+	at := beats.Load()
+	if left := c.objects(); len(left) > 0 || beats.Load() != at {
+		t.Errorf("the build leaves %q", left)
+	}
+}
+
+// older removes from the request to start a build what a step of an earlier release does not send.
+type older struct{ inner http.RoundTripper }
+
+func (o older) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".StartBuild") {
+		return o.inner.RoundTrip(r)
+	}
+	var in map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		return nil, err
+	}
+	in["environmentVariablesOverride"] = slices.DeleteFunc(in["environmentVariablesOverride"].([]any), func(v any) bool {
+		return strings.HasPrefix(v.(map[string]any)["name"].(string), "FAIRLEAD_HEARTBEAT_")
+	})
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return o.inner.RoundTrip(r)
+}
+
+// The project of a new stack also serves a build runner of an earlier release.
+func TestBuildOfAStepWithoutHeartbeatsEnds(t *testing.T) {
+	shortrun.OneDayIn(t, 3, 2)
+	c := newCloud(t, nil)
+	r, log := request(t, small)
+	err := c.builder(func(cfg *codebuild.Config) { cfg.HTTP = &http.Client{Transport: older{c.client.Transport}} }).Build(t.Context(), r, t.TempDir())
+	if err != nil || !slices.Equal(c.service.Statuses(), []string{"SUCCEEDED"}) || strings.Contains(c.service.Requests()[0].Body, "HEARTBEAT") {
+		t.Errorf("%v, and the builds are %q\n%s", err, c.service.Statuses(), log)
 	}
 }

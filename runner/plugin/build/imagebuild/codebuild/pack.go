@@ -32,6 +32,7 @@ const (
 const (
 	contextFolder = "context"
 	argumentsFile = "arguments"
+	basesFolder   = "bases" // an image layout; absent if the build has no base images
 )
 
 // arguments returns the arguments of docker buildx build that depend on the request.
@@ -43,6 +44,9 @@ func arguments(r imagebuild.Request) []string {
 	if len(r.Platforms) > 0 {
 		list = append(list, "--platform", strings.Join(r.Platforms, ","))
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Bases.Digests)) {
+		list = append(list, "--build-context", name+"=oci-layout://"+basesFolder+"@"+r.Bases.Digests[name])
+	}
 	if r.Generator != "" {
 		list = append(list, "--attest", "type=sbom,generator="+r.Generator)
 	}
@@ -52,37 +56,71 @@ func arguments(r imagebuild.Request) []string {
 	return append(list, contextFolder)
 }
 
-// pack writes the archive of a build: the context, and the arguments, each followed by a zero byte.
+// pack writes the archive of a build: the context, the base images, and the arguments, each followed by a zero byte.
 func pack(ctx context.Context, to io.Writer, r imagebuild.Request) error {
-	root, err := os.OpenRoot(r.Context)
-	if err != nil {
-		return fmt.Errorf("pack the build context: %w", err)
+	parts := []part{{gzip.DefaultCompression, func(out *tar.Writer) error {
+		list := []byte(strings.Join(arguments(r), "\x00") + "\x00")
+		if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: argumentsFile, Mode: 0o644, Size: int64(len(list)), Format: tar.FormatPAX}); err != nil {
+			return err
+		}
+		if _, err := out.Write(list); err != nil {
+			return err
+		}
+		return folder{name: contextFolder, noun: "the build context", most: maxContext, advice: "remove files that the Dockerfile does not copy"}.pack(ctx, out, r.Context)
+	}}}
+	if len(r.Bases.Digests) > 0 {
+		parts = append(parts, part{gzip.NoCompression, func(out *tar.Writer) error { // layers are compressed already
+			return folder{name: basesFolder, noun: "the layout of the base images", most: imagebuild.MaxBases, advice: "use smaller base images"}.pack(ctx, out, r.Bases.Layout)
+		}})
 	}
-	defer root.Close()
-	compress := gzip.NewWriter(to)
-	out := tar.NewWriter(compress)
-	list := []byte(strings.Join(arguments(r), "\x00") + "\x00")
-	err = out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: argumentsFile, Mode: 0o644, Size: int64(len(list)), Format: tar.FormatPAX})
-	if err == nil {
-		_, err = out.Write(list)
+	for i, p := range parts {
+		err := p.write(to, i == len(parts)-1)
+		if _, ok := errors.AsType[*plugin.Error](err); err != nil && !ok {
+			return fmt.Errorf("pack the build context: %w", err)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = packFolder(ctx, out, root)
-	}
-	if err == nil {
-		err = out.Close()
-	}
-	if err == nil {
-		err = compress.Close()
-	}
-	if _, ok := errors.AsType[*plugin.Error](err); err != nil && !ok {
-		return fmt.Errorf("pack the build context: %w", err)
-	}
-	return err
+	return nil
 }
 
-// packFolder packs folders, files and symbolic links. It follows no link.
-func packFolder(ctx context.Context, out *tar.Writer, root *os.Root) error {
+// part is a part of the archive with a compression of its own. A reader of gzip reads one part after the other.
+type part struct {
+	level int
+	pack  func(*tar.Writer) error
+}
+
+func (p part) write(to io.Writer, last bool) error {
+	compress, err := gzip.NewWriterLevel(to, p.level)
+	if err != nil {
+		return err
+	}
+	out := tar.NewWriter(compress)
+	if err := p.pack(out); err != nil {
+		return err
+	}
+	end := out.Flush
+	if last {
+		end = out.Close
+	}
+	return errors.Join(end(), compress.Close())
+}
+
+// folder is a folder of the archive.
+type folder struct {
+	name         string // in the archive
+	noun, advice string // of messages
+	most         int64  // bytes
+}
+
+// pack packs folders, files and symbolic links of dir. It follows no link.
+func (f folder) pack(ctx context.Context, out *tar.Writer, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	size := int64(0)
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -103,28 +141,28 @@ func packFolder(ctx context.Context, out *tar.Writer, root *os.Root) error {
 			}
 		case 0, fs.ModeDir:
 		default:
-			return plugin.Errorf(fairlead.ReasonSourceInvalid, "the build context has %s, which is neither a file, a folder nor a symbolic link: remove it", name)
+			return plugin.Errorf(fairlead.ReasonSourceInvalid, "%s has %s, which is neither a file, a folder nor a symbolic link: remove it", f.noun, name)
 		}
-		if size += info.Size(); size > maxContext {
-			return plugin.Errorf(fairlead.ReasonSourceInvalid, "the build context is larger than %d GiB: remove files that the Dockerfile does not copy", maxContext>>30)
+		if size += info.Size(); size > f.most {
+			return plugin.Errorf(fairlead.ReasonSourceInvalid, "%s is larger than %d GiB: %s", f.noun, f.most>>30, f.advice)
 		}
 		h, err := tar.FileInfoHeader(info, filepath.ToSlash(link))
 		if err != nil {
 			return err
 		}
-		h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.Format = path.Join(contextFolder, name), 0, 0, "", "", tar.FormatPAX
+		h.Name, h.Uid, h.Gid, h.Uname, h.Gname, h.Format = path.Join(f.name, name), 0, 0, "", "", tar.FormatPAX
 		if d.IsDir() {
 			h.Name += "/"
 		}
 		if err := out.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
 			return err
 		}
-		f, err := root.Open(filepath.FromSlash(name))
+		file, err := root.Open(filepath.FromSlash(name))
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		_, err = io.Copy(out, f)
+		defer file.Close()
+		_, err = io.Copy(out, file)
 		return err
 	})
 }

@@ -143,3 +143,39 @@ func TestContextHasLinksAndModes(t *testing.T) {
 		t.Errorf("the arguments are %q", list)
 	}
 }
+
+// The base images follow the context, in a part of their own, and each name has its argument.
+func TestArchiveHasBaseImages(t *testing.T) {
+	context, bases := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(context, "Dockerfile"), nil, 0o644), os.MkdirAll(filepath.Join(bases, "blobs", "sha256"), 0o755),
+		os.WriteFile(filepath.Join(bases, "blobs", "sha256", "00"), []byte("layer"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	if err := pack(t.Context(), &buf, imagebuild.Request{Context: context, Dockerfile: "Dockerfile",
+		Bases: imagebuild.Bases{Layout: bases, Digests: map[string]string{"r.example.com/b:1": "sha256:bb", "r.example.com/a": "sha256:aa"}}}); err != nil {
+		t.Fatal(err)
+	}
+	unzip, err := gzip.NewReader(&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r := tar.NewReader(unzip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name)
+		if content, err := io.ReadAll(r); err != nil || h.Name == "arguments" && string(content) !=
+			"--file\x00context/Dockerfile\x00--build-context\x00r.example.com/a=oci-layout://bases@sha256:aa\x00--build-context\x00r.example.com/b:1=oci-layout://bases@sha256:bb\x00context\x00" {
+			t.Errorf("%s has %q, %v", h.Name, content, err)
+		}
+	}
+	if want := []string{"arguments", "context/", "context/Dockerfile", "bases/", "bases/blobs/", "bases/blobs/sha256/", "bases/blobs/sha256/00"}; !slices.Equal(names, want) {
+		t.Errorf("the archive has %q, want %q", names, want)
+	}
+}

@@ -36,7 +36,7 @@ create)
 build) shift 2 ;;
 *) fail "docker buildx $2 is not simulated" ;;
 esac
-options=() file=Dockerfile context= output=
+options=() stores=0 file=Dockerfile context= output=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--builder) [ "$2" = "$(cat "$HOME/builder")" ] || fail "no builder \"$2\" found"; shift 2 ;;
@@ -47,6 +47,11 @@ while [ $# -gt 0 ]; do
 	--target) options+=(--opt "target=$2"); shift 2 ;;
 	--attest) [[ "$2" == type=sbom,generator=?* ]] || fail "--attest $2 is not simulated"; options+=(--opt "attest:sbom=${2#type=sbom,}"); shift 2 ;;
 	--platform) options+=(--opt "platform=$2"); shift 2 ;;
+	--build-context)
+		[[ "$2" =~ ^([^=]+)=oci-layout://([^@:]+)@(sha256:[0-9a-f]{64})$ ]] || fail "--build-context $2 is not simulated"
+		stores=$((stores+1))
+		options+=(--oci-layout "store$stores=${BASH_REMATCH[2]}" --opt "context:${BASH_REMATCH[1]}=oci-layout://store$stores@${BASH_REMATCH[3]}")
+		shift 2 ;;
 	--build-arg) options+=(--opt "build-arg:$2"); shift 2 ;;
 	-*) fail "unknown flag: $1" ;;
 	*) [ -z "$context" ] || fail "docker buildx build requires 1 argument"; context=$1; shift ;;

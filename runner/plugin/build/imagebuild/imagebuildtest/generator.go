@@ -36,21 +36,7 @@ func push(t testing.TB, repository, pkg string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	if err := w.WriteHeader(&tar.Header{Name: "program", Mode: 0o755, Size: int64(len(content))}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(content); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := fileLayer(t, "program", content)
 	img, err := mutate.AppendLayers(empty.Image, layer)
 	if err != nil {
 		t.Fatal(err)
@@ -78,23 +64,32 @@ func push(t testing.TB, repository, pkg string, args ...string) string {
 	return ref.String()
 }
 
+// fileLayer returns a layer with one program.
+func fileLayer(t testing.TB, name string, content []byte) v1.Layer {
+	t.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layer
+}
+
 // Base pushes an image without files for the platforms to the repository, and returns its reference by digest. Its label base is
 // "of-the-test".
 func Base(t testing.TB, repository string, login authn.Authenticator, platforms ...string) string {
 	t.Helper()
-	index := v1.ImageIndex(empty.Index)
-	for _, text := range platforms {
-		p, err := v1.ParsePlatform(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, RootFS: v1.RootFS{Type: "layers"},
-			Config: v1.Config{Labels: map[string]string{"base": "of-the-test"}, User: "65532"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
-	}
+	index := baseIndex(t, nil, platforms...)
 	hash, err := index.Digest()
 	if err != nil {
 		t.Fatal(err)
@@ -110,4 +105,27 @@ func Base(t testing.TB, repository string, login authn.Authenticator, platforms 
 		t.Fatal(err)
 	}
 	return ref.String()
+}
+
+// baseIndex returns an image for the platforms, with these layers.
+func baseIndex(t testing.TB, layers []v1.Layer, platforms ...string) v1.ImageIndex {
+	t.Helper()
+	index := v1.ImageIndex(empty.Index)
+	for _, text := range platforms {
+		p, err := v1.ParsePlatform(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var img v1.Image
+		img, err = mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, RootFS: v1.RootFS{Type: "layers"},
+			Config: v1.Config{Labels: map[string]string{"base": "of-the-test"}, User: "65532"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img, err = mutate.AppendLayers(img, layers...); err != nil {
+			t.Fatal(err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: p}})
+	}
+	return index
 }

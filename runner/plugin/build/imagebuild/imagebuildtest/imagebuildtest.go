@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -53,6 +54,7 @@ func (s Subject) Run(t *testing.T) {
 		"a layout comes out":                       s.layout,
 		"args, target and Dockerfile arrive":       s.settings, // its name is in the paths: a comma in them does no harm
 		"platforms arrive":                         s.platforms,
+		"base images of the request are used":      s.bases,
 		"each platform has an SBOM":                s.sboms,
 		"a failing program gives reason and log":   s.fails,
 		"a damaged Dockerfile gives reason, log":   s.damaged,
@@ -277,6 +279,44 @@ func (s Subject) platforms(t *testing.T) {
 		Dockerfile: "Dockerfile", Platforms: want[:1]})
 	if len(images) != 1 || platform(t, images[0]) != want[0] {
 		t.Errorf("%d images, want one for %s", len(images), want[0])
+	}
+}
+
+// bases builds on images that no registry has. Their layout has the blobs of one of the two platforms.
+func (s Subject) bases(t *testing.T) {
+	b := s.bench(t)
+	want := s.Platforms[0]
+	index := baseIndex(t, []v1.Layer{fileLayer(t, "of-the-base", []byte("content of the base"))}, s.Platforms[:]...)
+	hash, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := layout.Write(t.TempDir(), empty.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := index.Image(m.Manifests[slices.IndexFunc(m.Manifests, func(d v1.Descriptor) bool { return d.Platform.String() == want })].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := index.RawManifest()
+	if err = errors.Join(err, path.WriteImage(img), path.WriteBlob(hash, io.NopCloser(bytes.NewReader(raw)))); err != nil {
+		t.Fatal(err)
+	}
+	const host = "registry.invalid"
+	byDigest := host + "/by-digest@" + hash.String()
+	built := b.image(imagebuild.Request{Platforms: []string{want}, Dockerfile: "Dockerfile",
+		Context: Context(t, map[string]string{"Dockerfile": "ARG TAG=1\nFROM " + host + "/base:$TAG\nCOPY --from=" + byDigest + " /of-the-base /first\nCOPY --from=" + host + "/latest /of-the-base /second\n"}),
+		Bases:   imagebuild.Bases{Layout: string(path), Digests: map[string]string{host + "/base:1": hash.String(), byDigest: hash.String(), host + "/latest": hash.String()}}})
+	if got := config(t, built).Config.Labels["base"]; got != "of-the-test" {
+		t.Errorf("the image has the label %q of its base", got)
+	}
+	if files := Files(t, built); files["first"] != "content of the base" || files["second"] != "content of the base" || files["of-the-base"] == "" {
+		t.Errorf("files of the image: %q", files)
 	}
 }
 

@@ -77,7 +77,9 @@ func renderFor(c *chart.Chart, values map[string]any, kinds ...string) (map[stri
 }
 
 // variants returns the names of the values files in testdata.
-func variants() []string { return []string{"default", "eks", "aks", "gke", "key", "namespaces"} }
+func variants() []string {
+	return []string{"default", "eks", "aks", "gke", "key", "namespaces", "groups"}
+}
 
 func rendered(t *testing.T, name string) map[string]string {
 	t.Helper()
@@ -183,6 +185,8 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"a name that is not a namespace's", "jobs.namespaces", []any{"Shop"}, "/jobs/namespaces/0"},
 		{"a group of Kubernetes itself, whose kinds include subresources that run programs", "jobs.customGroups", []any{"*"}, "/jobs/customGroups/0"},
 		{"a secret in the values, which Helm stores", "secrets", map[string]any{"TOKEN": "hush-hush"}, "/secrets/TOKEN"},
+		{"a prefix that EKS refuses in groups of access entries", "jobs.groupPrefix", "eks-acme", "/jobs/groupPrefix"},
+		{"groups per role without accounts per role", "jobs", map[string]any{"groupPrefix": "acme", "accountPerRole": false}, "jobs.groupPrefix"},
 		{"a Secret without its key", "secrets", map[string]any{"TOKEN": "kubernetes:shop"}, "/secrets/TOKEN"},
 		{"a name that no variable can have", "secrets", map[string]any{"my-token": "kubernetes:shop/token"}, "my-token"},
 		{"all resources of the core group: a plan that may read nodes/proxy runs programs", "jobs.clusterRules", rule("", "*", "get"), "jobs.clusterRules"},

@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/graph"
@@ -387,5 +388,44 @@ func TestBuiltInExamplesNeedNoProvider(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Each access entry has the group of its operation, as the chart of the runner names it: jobs.groupPrefix, and the ending of the account
+// of the role.
+func TestAccessEntryHasTheGroupOfItsRole(t *testing.T) {
+	src, err := os.ReadFile("eks-access/access/main.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, problems := hclsyntax.ParseConfig(src, "main.tf", hcl.InitialPos)
+	if problems.HasErrors() {
+		t.Fatal(problems)
+	}
+	chart, err := os.ReadFile("../infra/charts/testdata/groups.golden.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := 0
+	for _, b := range file.Body.(*hclsyntax.Body).Blocks {
+		if b.Type != "resource" || b.Labels[0] != "aws_eks_access_entry" {
+			continue
+		}
+		entries++
+		for _, role := range []string{"read-only", "deploy", "provision", "deprovision"} {
+			groups, problems := b.Body.Attributes["kubernetes_groups"].Expr.Value(&hcl.EvalContext{Variables: map[string]cty.Value{
+				"var":  cty.ObjectVal(map[string]cty.Value{"group_prefix": cty.StringVal("acme")}),
+				"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(role)}),
+			}})
+			if problems.HasErrors() || groups.LengthInt() != 1 {
+				t.Fatalf("the entry of %s has the groups %#v: %v", role, groups, problems)
+			}
+			if group := groups.AsValueSlice()[0].AsString(); !regexp.MustCompile(`kind: Group\n +apiGroup: rbac.authorization.k8s.io\n +name: ` + group + `\n`).Match(chart) {
+				t.Errorf("the entry of %s has the group %s, and the chart binds no role to it", role, group)
+			}
+		}
+	}
+	if entries != 1 {
+		t.Errorf("the module has %d kinds of access entries, want 1", entries)
 	}
 }

@@ -77,7 +77,9 @@ func renderFor(c *chart.Chart, values map[string]any, kinds ...string) (map[stri
 }
 
 // variants returns the names of the values files in testdata.
-func variants() []string { return []string{"default", "eks", "aks", "gke", "key", "namespaces"} }
+func variants() []string {
+	return []string{"default", "eks", "aks", "gke", "key", "namespaces", "groups"}
+}
 
 func rendered(t *testing.T, name string) map[string]string {
 	t.Helper()
@@ -182,6 +184,11 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"text instead of a boolean: \"false\" would be true", "jobs.clusterAdmin", "false", "/jobs/clusterAdmin"},
 		{"a name that is not a namespace's", "jobs.namespaces", []any{"Shop"}, "/jobs/namespaces/0"},
 		{"a group of Kubernetes itself, whose kinds include subresources that run programs", "jobs.customGroups", []any{"*"}, "/jobs/customGroups/0"},
+		{"a secret in the values, which Helm stores", "secrets", map[string]any{"TOKEN": "hush-hush"}, "/secrets/TOKEN"},
+		{"a prefix that EKS refuses in groups of access entries", "jobs.groupPrefix", "eks-acme", "/jobs/groupPrefix"},
+		{"groups per role without accounts per role", "jobs", map[string]any{"groupPrefix": "acme", "accountPerRole": false}, "jobs.groupPrefix"},
+		{"a Secret without its key", "secrets", map[string]any{"TOKEN": "kubernetes:shop"}, "/secrets/TOKEN"},
+		{"a name that no variable can have", "secrets", map[string]any{"my-token": "kubernetes:shop/token"}, "my-token"},
 		{"all resources of the core group: a plan that may read nodes/proxy runs programs", "jobs.clusterRules", rule("", "*", "get"), "jobs.clusterRules"},
 		{"all resources of all groups", "jobs.rules", rule("*", "*", "*"), "jobs.rules"},
 	}
@@ -287,7 +294,8 @@ func full(t *testing.T) map[string]any {
 	t.Helper()
 	all := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
 	all = set(all, "controlPlane.ca", map[string]any{"existingSecret": "fairlead-ca"})
-	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "jobs.providerMirror": "/mirror", "jobs.images": []any{"registry.example.com/acme/*"}, "jobs.podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}, "jobs.nodeSelector": map[string]any{"disk": "ssd"}, "image.pullSecrets": []any{"regcred"}, "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "file"} {
+	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "jobs.providerMirror": "/mirror", "jobs.images": []any{"registry.example.com/acme/*"}, "jobs.podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}, "jobs.nodeSelector": map[string]any{"disk": "ssd"}, "image.pullSecrets": []any{"regcred"}, "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "file",
+		"secrets": map[string]any{"database/var.password": "kubernetes:acme/db#password", "TOKEN": "ssm:/acme/github", "A": "file:/run/a", "B": "arn:aws:ssm:eu-west-1:123456789012:parameter/acme/db"}} {
 		all = set(all, path, value)
 	}
 	return all
@@ -316,6 +324,9 @@ func TestAgentAcceptsRenderedFile(t *testing.T) {
 		}
 		if name != "full" {
 			continue
+		}
+		if a.Secrets["database/var.password"] != "kubernetes:acme/db#password" || len(a.Secrets) != 4 {
+			t.Errorf("the agent's file has the secrets %v", a.Secrets)
 		}
 		b, err := json.Marshal(a.Runner)
 		if err != nil {

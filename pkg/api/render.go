@@ -138,7 +138,7 @@ func renderMissing(missing []appspec.Input) (out []wire.MissingInput) {
 
 func renderSecrets(all []control.DeclaredSecret) (out []wire.CustomerSecret) {
 	for _, s := range all {
-		out = append(out, wire.CustomerSecret{Component: s.Component, Name: s.Name, Entry: s.Component + "/" + s.Name, New: s.New})
+		out = append(out, wire.CustomerSecret{Component: s.Component, Name: s.Name, Entry: s.Component + "/" + s.Name, New: s.New, RunnerKind: string(s.Kind)})
 	}
 	return out
 }

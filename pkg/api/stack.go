@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/stackversion"
 )
 
@@ -202,8 +203,12 @@ func quickCreate(s wire.Stack, states control.StackStates) string {
 	for _, p := range slices.Concat(s.Parameters, statesParameters(states)) {
 		b.WriteString("&param_" + p.Name + "=" + url.QueryEscape(p.Value))
 	}
-	if n := len(s.CustomerSecrets); n > 0 && n <= wire.MaxStackSecrets {
-		b.WriteString("&param_" + wire.StackJobSecrets + "=" + url.QueryEscape(secretsForm(s.CustomerSecrets)))
+	// The jobs of a component in the sandbox run in a cluster, and do not get the secrets of the stack.
+	ofStack := slices.DeleteFunc(slices.Clone(s.CustomerSecrets), func(c wire.CustomerSecret) bool {
+		return runnerspec.Kind(c.RunnerKind).Executor() == runnerspec.ExecutorKubernetes
+	})
+	if n := len(ofStack); n > 0 && n <= wire.MaxStackSecrets {
+		b.WriteString("&param_" + wire.StackJobSecrets + "=" + url.QueryEscape(secretsForm(ofStack)))
 	}
 	return b.String()
 }

@@ -376,3 +376,24 @@ func TestSandboxRunnerOutlivesItsHooks(t *testing.T) {
 		}
 	})
 }
+
+// A customer gives a secret to the runner of its component, in the form of that runner's kind: the runner in the sandbox has its kind
+// before it exists.
+func TestSecretIsForTheRunnerOfItsComponent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(strings.NewReplacer("source: network}", "source: network, secrets: [TOKEN]}", "source: secrets,", "source: secrets, secrets: [TOKEN],").Replace(runnerInSandbox))
+		p.install("acme")
+		want := func(when string) {
+			t.Helper()
+			all, err := p.DeclaredSecrets(p.ctx, org, "acme")
+			if err != nil || len(all) != 2 || all[0].Component != "network" || all[0].Kind != "local" || all[1].Component != "secrets" || all[1].Kind != "kubernetes" {
+				t.Errorf("%s: %+v, %v", when, all, err)
+			}
+		}
+		want("before the first deployment")
+		p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever}, "")
+		p.work()
+		want("after the runner in the sandbox was made")
+	})
+}

@@ -33,13 +33,13 @@ func TestSecretsAreKnownBeforeTheFirstJob(t *testing.T) {
 		p.install("acme")
 		want("the app declares none")
 		version(", secrets: [var.password]")
-		want("nothing is deployed", control.DeclaredSecret{Component: "db", Name: "TOKEN", New: true}, control.DeclaredSecret{Component: "web", Name: "var.password", New: true})
+		want("nothing is deployed", control.DeclaredSecret{Component: "db", Name: "TOKEN", New: true, Kind: "local"}, control.DeclaredSecret{Component: "web", Name: "var.password", New: true, Kind: "local"})
 		deploy("first")
-		want("the newest version is deployed", control.DeclaredSecret{Component: "db", Name: "TOKEN"}, control.DeclaredSecret{Component: "web", Name: "var.password"})
+		want("the newest version is deployed", control.DeclaredSecret{Component: "db", Name: "TOKEN", Kind: "local"}, control.DeclaredSecret{Component: "web", Name: "var.password", Kind: "local"})
 		version(", secrets: [KEY, var.password]")
-		want("a new version needs one more", control.DeclaredSecret{Component: "db", Name: "TOKEN"}, control.DeclaredSecret{Component: "web", Name: "KEY", New: true}, control.DeclaredSecret{Component: "web", Name: "var.password"})
+		want("a new version needs one more", control.DeclaredSecret{Component: "db", Name: "TOKEN", Kind: "local"}, control.DeclaredSecret{Component: "web", Name: "KEY", New: true, Kind: "local"}, control.DeclaredSecret{Component: "web", Name: "var.password", Kind: "local"})
 		version("")
-		want("a new version needs fewer", control.DeclaredSecret{Component: "db", Name: "TOKEN"})
+		want("a new version needs fewer", control.DeclaredSecret{Component: "db", Name: "TOKEN", Kind: "local"})
 		if _, err := p.DeclaredSecrets(p.ctx, org, "missing"); fairlead.KindOf(err) != fairlead.KindNotFound {
 			t.Errorf("no install: %v", err)
 		}

@@ -22,7 +22,7 @@ type Agent struct {
 	Final  bool          `json:"final,omitempty" doc:"Whether the agent ignores the control plane's configuration and uses only this file. If absent: that configuration is merged over this file."`
 	Runner Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"How the agent starts jobs, by type, with the fields of a runner's configuration. Fields that the control plane's configuration sets may be absent."`
 	// Secrets are references, by the names that ParseSecret accepts. The control plane cannot set or see them.
-	Secrets map[string]string `json:"secrets,omitempty" check:"secret" doc:"The customer's own secrets for jobs, at most 20. The name is that of an environment variable, or var.NAME for a variable of the component; COMPONENT/ before it gives the secret to one component only. The value is a reference: file:/path, ssm:NAME, secretsmanager:NAME, or an ARN, with #KEY for one field of a JSON object. The job's step reads it; the control plane neither sees nor sets it."`
+	Secrets map[string]string `json:"secrets,omitempty" check:"secret" doc:"The customer's own secrets for jobs, at most 20. The name is that of an environment variable, or var.NAME for a variable of the component; COMPONENT/ before it gives the secret to one component only. The value is a reference: file:/path, kubernetes:SECRET/KEY (only Kubernetes kinds), ssm:NAME, secretsmanager:NAME, or an ARN, with #KEY for one field of a JSON object. The job's step reads it; the control plane neither sees nor sets it."`
 }
 
 // NoAgentFile returns the Agent of an agent without a file.
@@ -43,6 +43,7 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 	if len(a.Secrets) > maxSecrets {
 		c.Report("secrets", "invalid-value", fmt.Sprintf("secrets has %d entries, and at most %d are allowed", len(a.Secrets), maxSecrets), "Store several values in one secret, as fields of a JSON object.")
 	}
+	c.secretsOfKind(a)
 	if a.Runner != nil {
 		c.runner(a.Runner)
 		c.Problems = slices.DeleteFunc(c.Problems, func(p Problem) bool { return p.Code == "missing-field" })

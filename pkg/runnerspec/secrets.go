@@ -2,6 +2,7 @@ package runnerspec
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,8 @@ const (
 	StoreFile           = "file"           // a file that the step can read
 	StoreSSM            = "ssm"            // a parameter of the AWS SSM Parameter Store
 	StoreSecretsManager = "secretsmanager" // a secret of AWS Secrets Manager
+	// StoreKubernetes is a key of a Secret in the namespace of a runner's jobs. The cluster itself reads it for the step.
+	StoreKubernetes = "kubernetes"
 )
 
 // maxSecrets limits the secrets of an agent's file. ECS limits the input of a task to 8,192 characters, and each
@@ -25,7 +28,7 @@ const maxSecrets = 20
 // Reference names a secret. It does not contain the secret.
 type Reference struct {
 	Store string // a Store constant
-	Name  string // path of the file; name or ARN of the parameter or of the secret
+	Name  string // path of the file; name or ARN of the parameter or of the secret; NAME/KEY of a Kubernetes Secret
 	Key   string // field of a JSON object, which is the secret's value; "": the whole value
 	Text  string // the reference as the customer wrote it
 }
@@ -37,6 +40,15 @@ func (r Reference) Region() string {
 	}
 	return ""
 }
+
+// Variable returns the name of the environment variable in which the cluster gives the value of a Kubernetes Secret to a step. Equal
+// references have equal variables. A name of a Secret has characters that a variable cannot have.
+func (r Reference) Variable() string {
+	return GivenPrefix + strings.ToUpper(hex.EncodeToString([]byte(r.Name)))
+}
+
+// GivenPrefix begins the names of the variables that Variable returns.
+const GivenPrefix = reserved + "GIVEN_"
 
 // JobSecret is a secret that a customer gives to the jobs of a component, or of all components. The tool gets the
 // secret as the component's variable Variable or as the environment variable Environment; one of them is "".
@@ -71,7 +83,7 @@ const OwnSecretName = `^(var\.)?[A-Za-z_][A-Za-z0-9_]*$`
 
 var (
 	secretName = pattern.New(`^(?:([a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)/)?(var\.)?([A-Za-z_][A-Za-z0-9_]*)$`)
-	secretFrom = pattern.New(`^(?:(file):(/[^\x00\n#]+)|(ssm|secretsmanager):([^\s#]+)|(arn:aws[a-z-]*:(ssm|secretsmanager):[^\s#]+))(?:#([A-Za-z0-9_.-]+))?$`)
+	secretFrom = pattern.New(`^(?:(file):(/[^\x00\n#]+)|(ssm|secretsmanager):([^\s#]+)|(kubernetes):([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9._-]{1,253})|(arn:aws[a-z-]*:(ssm|secretsmanager):[^\s#]+))(?:#([A-Za-z0-9_.-]+))?$`)
 	secretARN  = pattern.New(`^arn:aws[a-z-]*:(?:ssm:[a-z0-9-]+:[0-9]{12}:parameter/\S+|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:\S+)$`)
 )
 
@@ -90,9 +102,9 @@ func ParseSecret(name, from string) (JobSecret, error) {
 	}
 	f := secretFrom.FindStringSubmatch(from)
 	if f == nil {
-		return JobSecret{}, fmt.Errorf("the secret %s must be a reference: file:/path, ssm:NAME, secretsmanager:NAME, or the ARN of a secret or parameter; #KEY after it takes one field of a JSON object", yamlnode.Quote(name))
+		return JobSecret{}, fmt.Errorf("the secret %s must be a reference: file:/path, kubernetes:SECRET/KEY, ssm:NAME, secretsmanager:NAME, or the ARN of a secret or parameter; #KEY after it takes one field of a JSON object", yamlnode.Quote(name))
 	}
-	s.From = Reference{Store: f[1] + f[3] + f[6], Name: f[2] + f[4] + f[5], Key: f[7], Text: from}
+	s.From = Reference{Store: f[1] + f[3] + f[5] + f[8], Name: f[2] + f[4] + f[6] + f[7], Key: f[9], Text: from}
 	if strings.HasPrefix(s.From.Name, "arn:") && !secretARN.MatchString(s.From.Name) {
 		return JobSecret{}, fmt.Errorf("the secret %s must have the whole ARN of a Secrets Manager secret or of an SSM parameter, with region and account", yamlnode.Quote(name))
 	}
@@ -140,7 +152,7 @@ func SecretNameHint(name string) string {
 // referenceHint returns a hint for a reference to a misspelt store. It does not repeat what follows the store.
 func referenceHint(from string) string {
 	store, _, ok := strings.Cut(from, ":")
-	if near := yamlnode.Nearest(store, []string{StoreFile, StoreSSM, StoreSecretsManager}); ok && near != "" && near != store {
+	if near := yamlnode.Nearest(store, []string{StoreFile, StoreSSM, StoreSecretsManager, StoreKubernetes}); ok && near != "" && near != store {
 		return fmt.Sprintf("Did you mean %q?", near+":")
 	}
 	return ""
@@ -172,5 +184,18 @@ func (c *checker) secret(f yamlnode.Field, where string) {
 		c.Report(where, "invalid-value", err.Error(), cmp.Or(hint, "The file holds references to secrets, never secrets."))
 	case strings.HasPrefix(strings.ToUpper(s.Environment), reserved):
 		c.Report(where, "reserved-name", fmt.Sprintf("the variable %s is reserved", yamlnode.Quote(s.Environment)), "Variables that begin with "+reserved+" are set by Fairlead.")
+	}
+}
+
+// secretsOfKind reports references to Kubernetes Secrets in the file of a runner whose jobs are not pods.
+func (c *checker) secretsOfKind(a Agent) {
+	if a.Runner == nil || a.Runner.Kind().Executor() == ExecutorKubernetes {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Secrets)) {
+		if s, err := ParseSecret(name, a.Secrets[name]); err == nil && s.From.Store == StoreKubernetes {
+			c.Report(yamlnode.Join("secrets", name), "excluded", fmt.Sprintf("the secret %s is in a Kubernetes Secret, which only jobs in a cluster can get, and the file is for a runner of kind %s", yamlnode.Quote(name), a.Runner.Kind()),
+				"For jobs in a cluster, set runner_configuration.type to kubernetes, or to the kind of the runner. For others, write file:/path, ssm:NAME or secretsmanager:NAME.")
+		}
 	}
 }

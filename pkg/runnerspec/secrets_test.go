@@ -2,14 +2,15 @@ package runnerspec_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
-func secretsFile(name, from string) []byte {
-	return fmt.Appendf(nil, "{runner_configuration: {type: local}, secrets: {%q: %q}}", name, from)
+func secretsFile(kind, name, from string) []byte {
+	return fmt.Appendf(nil, "{runner_configuration: {type: %s}, secrets: {%q: %q}}", kind, name, from)
 }
 
 // A customer writes references into the agent's file. A mistake is reported at its place, and the message does not repeat
@@ -24,9 +25,14 @@ func TestSecretsAreReferences(t *testing.T) {
 		{"var.password", "ssm:/acme/db", runnerspec.JobSecret{Variable: "password", From: runnerspec.Reference{Store: "ssm", Name: "/acme/db"}}},
 		{"database/var.password", whole + "#password", runnerspec.JobSecret{Component: "database", Variable: "password", From: runnerspec.Reference{Store: "secretsmanager", Name: whole, Key: "password"}}},
 		{"web/TOKEN", "secretsmanager:acme/web", runnerspec.JobSecret{Component: "web", Environment: "TOKEN", From: runnerspec.Reference{Store: "secretsmanager", Name: "acme/web"}}},
+		{"web/TOKEN", "kubernetes:acme.web/GITHUB_TOKEN#token", runnerspec.JobSecret{Component: "web", Environment: "TOKEN", From: runnerspec.Reference{Store: "kubernetes", Name: "acme.web/GITHUB_TOKEN", Key: "token"}}},
 		{"TOKEN", "ssm:arn:aws:ssm:eu-west-1:123456789012:parameter/acme/db", runnerspec.JobSecret{Environment: "TOKEN", From: runnerspec.Reference{Store: "ssm", Name: "arn:aws:ssm:eu-west-1:123456789012:parameter/acme/db"}}},
 	} {
-		a, problems := runnerspec.ParseAgent("agent.yaml", secretsFile(c.name, c.from))
+		kind := "local"
+		if c.want.From.Store == runnerspec.StoreKubernetes {
+			kind = "kubernetes"
+		}
+		a, problems := runnerspec.ParseAgent("agent.yaml", secretsFile(kind, c.name, c.from))
 		if len(problems) > 0 || a.Secrets[c.name] != c.from {
 			t.Errorf("%s: %v", c.name, problems)
 		}
@@ -42,9 +48,13 @@ func TestSecretsAreReferences(t *testing.T) {
 		{"an ARN without an account", "TOKEN", "arn:aws:ssm:eu-west-1::parameter/hush", `must have the whole ARN`},
 		{"a name with a hyphen", "my-token", "file:/hush", `"my-token" is not a valid name of a secret`},
 		{"a component in capitals", "Web/TOKEN", "file:/hush", `is not a valid name of a secret`},
+		{"a Secret without its key", "TOKEN", "kubernetes:hush", `must be a reference: file:/path, kubernetes:SECRET/KEY`},
+		{"a Secret with its namespace", "TOKEN", "kubernetes:hush/hush/hush", `must be a reference`},
+		{"a Secret in capitals", "TOKEN", "kubernetes:Hush/key", `must be a reference`},
+		{"a Secret for processes", "TOKEN", "kubernetes:hush/key", `agent.yaml:1:49: the secret "TOKEN" is in a Kubernetes Secret, which only jobs in a cluster can get, and the file is for a runner of kind local [excluded]`},
 		{"a variable of Fairlead", "FAIRLEAD_TOFU", "file:/hush", `agent.yaml:1:49: the variable "FAIRLEAD_TOFU" is reserved [reserved-name]`},
 	} {
-		_, problems := runnerspec.ParseAgent("agent.yaml", secretsFile(c.name, c.from))
+		_, problems := runnerspec.ParseAgent("agent.yaml", secretsFile("local", c.name, c.from))
 		if text := problems.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "hush") {
 			t.Errorf("%s: got %v, want %s", c.what, problems, c.want)
 		}
@@ -77,6 +87,33 @@ func TestMisspeltSecretIsReportedAtItsPlace(t *testing.T) {
 		if got := runnerspec.NearestSecret(entries, "database", name); got != want {
 			t.Errorf("database/%s is missing: suggested %q, want %q", name, got, want)
 		}
+	}
+}
+
+// A reference to a Kubernetes Secret is refused for each kind whose jobs are not pods.
+func TestKubernetesSecretNeedsPods(t *testing.T) {
+	for _, kind := range runnerspec.Kinds() {
+		_, problems := runnerspec.ParseAgent("agent.yaml", secretsFile(string(kind), "TOKEN", "kubernetes:acme/token"))
+		refused := strings.Contains(problems.Error(), "and the file is for a runner of kind "+string(kind))
+		if want := kind.Executor() != runnerspec.ExecutorKubernetes; refused != want {
+			t.Errorf("kind %s: refused is %v, want %v: %v", kind, refused, want, problems)
+		}
+	}
+}
+
+// Different Secrets have different variables, and names that Kubernetes allows make names of variables.
+func TestEachKubernetesSecretHasItsVariable(t *testing.T) {
+	seen := map[string]string{}
+	for _, from := range []string{"kubernetes:a.b/c", "kubernetes:a-b/c", "kubernetes:a/b.c", "kubernetes:a/b-c", "kubernetes:a/b_c", "kubernetes:a/B_C"} {
+		s, err := runnerspec.ParseSecret("TOKEN", from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := s.From.Variable()
+		if other, twice := seen[v]; twice || !regexp.MustCompile(`^FAIRLEAD_GIVEN_[0-9A-F]+$`).MatchString(v) {
+			t.Errorf("%s has the variable %s, like %q", from, v, other)
+		}
+		seen[v] = from
 	}
 }
 

@@ -253,6 +253,9 @@ func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string
 	}
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)},
 		Env: added, Site: workspace.SiteOf(in.InstallID, in.Component), Secrets: append(secrets, attempt.TokenVariable+"="+token)}
+	if s.Stored, err = storedFor(in, by.place.Store); err != nil {
+		return executor.Step{}, err
+	}
 	if !by.place.Shared {
 		if s.Input, err = attempt.Encode(in); err != nil {
 			return executor.Step{}, err
@@ -268,6 +271,30 @@ func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string
 		}
 	}
 	return s, nil
+}
+
+// storedFor returns the variables with the customer's secrets that the place reads from its store for the job of a step. A job of the
+// runner itself gets none, except a build, which gets those that belong to no component.
+func storedFor(in attempt.Input, store string) (map[string]string, error) {
+	op := job.Operation(in.Operation)
+	if store == "" || len(in.Secrets) == 0 || op.OfRunner() && op != job.OpBuild || op == job.OpMigrateState {
+		return nil, nil
+	}
+	of := in.Component
+	if op == job.OpBuild {
+		of = ""
+	}
+	secrets, err := runnerspec.SecretsOf(in.Secrets, of)
+	if err != nil {
+		return nil, fmt.Errorf("read the secrets of the agent's file: %w", err)
+	}
+	stored := map[string]string{}
+	for _, s := range secrets {
+		if s.From.Store == store {
+			stored[s.From.Variable()] = s.From.Name
+		}
+	}
+	return stored, nil
 }
 
 // watch waits for the step's end and removes the step's files. If the step ended without a report,

@@ -24,6 +24,9 @@ type Step struct {
 	// people who may inspect the place where the step runs. Each driver documents
 	// who can read them.
 	Secrets []string
+	// Stored are variables whose values the place reads from its own store of secrets: references, by the names of the
+	// variables. The step starts without a variable whose value does not exist. Only a driver whose place has a Store gives them.
+	Stored map[string]string
 	// Folders are the folders of the data folder that the step can access, if the
 	// place does not let the step access the whole data folder.
 	Folders []Folder
@@ -76,6 +79,8 @@ type Place struct {
 	// StartsAhead reports whether steps start so slowly that the agent starts them
 	// before their jobs are known. Such a place is not Shared.
 	StartsAhead bool
+	// Store is the store of secrets that the place reads for its steps, such as runnerspec.StoreKubernetes. "": none.
+	Store string
 	// OwnImages reports whether the driver can start a step in an image of its own.
 	// It may still refuse an image that its configuration does not name.
 	OwnImages bool

@@ -72,11 +72,15 @@ func Main(ctx context.Context, args []string, o Options) int {
 
 	var token, input string
 	var env []string
+	given := map[string]string{}
 	for _, v := range own.environ {
 		if t, ok := strings.CutPrefix(v, attempt.TokenVariable+"="); ok {
 			token = t
 		} else if t, ok := strings.CutPrefix(v, executor.InputVariable+"="); ok {
 			input = t
+		} else if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, runnerspec.GivenPrefix) {
+			given[name] = value
+			os.Unsetenv(name)
 		} else {
 			env = append(env, v)
 		}
@@ -122,7 +126,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	defer signal.Stop(signals)
 	return Run(ctx, dir, in, token, Env{Version: o.Version, Image: own.image, Plugins: Plugins(dir, in, env, own.variables), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
-		TakeRole: awsrole.Take, ProveRole: awsrole.Prove, ReadSecret: secretsource.Read, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
+		TakeRole: awsrole.Take, ProveRole: awsrole.Prove, ReadSecret: secretsource.Source{Given: given}.Read, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
 // exitOf returns the step's exit code for err. If the disk is full, it is ExitDiskFull, so that the agent can report the

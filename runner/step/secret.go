@@ -40,7 +40,7 @@ func (a *execution) giveSecrets(ctx context.Context, spec *events.JobSpec, secre
 			question = fmt.Sprintf(". There is %s: is that name misspelt?", near)
 		}
 		return nil, plugin.Errorf(fairlead.ReasonSecretUnavailable,
-			"the component %s needs the customer's secret %s, and the runner gives none, so nothing was started: set %s/%s under secrets in the agent's file, or in the parameter JobSecrets of the runner's stack%s",
+			"the component %s needs the customer's secret %s, and the runner gives none, so nothing was started: set %s/%s under secrets in the agent's file or in the values of the runner's chart, or in the parameter JobSecrets of the runner's stack%s",
 			spec.Component, missing, spec.Component, missing, question)
 	}
 	t, _ := component.Of(spec.Plugin)

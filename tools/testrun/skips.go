@@ -83,6 +83,7 @@ func allowedSkips(short bool) []allowedSkip {
 			"infra/control":                           {"TestBuildRunnerIsOptional", "TestCheckov", "TestGuard", "TestLint", "TestVersionChangesWithItsFunction"},
 			"pkg/blob/s3":                             {"TestS3Conforms"},
 			"infra/runnerstack":                       {"TestCheckov", "TestGuard", "TestLint"},
+			"runner/kubernetes":                       {"TestGroupOfPlansChangesNothing"},
 			"runner/kubernetes/helm":                  {"TestKillAtEveryWriteConverges"},
 			"pkg/control":                             {"TestLargeOutputsOnDynamoDB", "TestLostRunnerIsReportedOnDynamoDBAndSQS", "TestSchedulesOfActionsOnDynamoDB"},
 			"pkg/joblog/cloudwatch":                   {"TestLogIsCompleteDespiteAFaultySubscription"},

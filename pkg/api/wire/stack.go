@@ -114,8 +114,10 @@ type Stack struct {
 type CustomerSecret struct {
 	Component string `json:"component"`
 	Name      string `json:"name" doc:"How the component gets it: var.NAME is a variable of the component, anything else is an environment variable"`
-	Entry     string `json:"entry" doc:"Name of its entry in the parameter JobSecrets of the runner's stack, and under secrets of the agent's file"`
+	Entry     string `json:"entry" doc:"Name of its entry in the parameter JobSecrets of the runner's stack, and under secrets of the agent's file and of the values of the runner's chart"`
 	New       bool   `json:"new" doc:"Whether no deployed version of the component needs it: the customer may not have given it yet"`
+
+	RunnerKind string `json:"runner_kind,omitempty" doc:"Kind of the runner of the component's jobs, which decides how the customer gives the secret; absent while no runner serves the install"`
 }
 
 // StackUpdate is how a customer's stack gets the current template and image.

@@ -258,11 +258,14 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	for _, v := range spec.Env {
 		value := strings.ReplaceAll(v.Value, "$$(", "$(")
 		if v.ValueFrom != nil {
-			s, err := k.c.CoreV1().Secrets(k.namespace).Get(k.ctx, v.ValueFrom.SecretKeyRef.Name, metav1.GetOptions{})
+			secret, err := k.secret(v.ValueFrom.SecretKeyRef)
 			if err != nil {
 				return k.waiting(p, "CreateContainerConfigError", err.Error())
 			}
-			value = string(s.Data[v.ValueFrom.SecretKeyRef.Key])
+			if secret == nil {
+				continue
+			}
+			value = string(secret)
 		}
 		r.cmd.Env = append(r.cmd.Env, v.Name+"="+moved.Replace(value))
 	}
@@ -289,6 +292,22 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 		k.done.Go(func() { k.probe(own.Name, own.UID, r, probeURL(spec, probe.HTTPGet)) })
 	}
 	return k.report(p, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
+}
+
+// secret returns a key of a Secret; nil if it does not exist and the reference is optional.
+func (k *Kubelet) secret(ref *corev1.SecretKeySelector) ([]byte, error) {
+	s, err := k.c.CoreV1().Secrets(k.namespace).Get(k.ctx, ref.Name, metav1.GetOptions{})
+	optional := ref.Optional != nil && *ref.Optional
+	if apierrors.IsNotFound(err) && optional {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if value, ok := s.Data[ref.Key]; ok || optional {
+		return value, nil
+	}
+	return nil, fmt.Errorf("couldn't find key %s in Secret %s/%s", ref.Key, k.namespace, ref.Name)
 }
 
 // watch waits for the end of a container, kills its leftover processes and

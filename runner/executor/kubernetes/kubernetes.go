@@ -128,7 +128,7 @@ func (e *Executor) Close() { e.c.close() }
 
 // Place is a pod. The agent and other pods cannot access its disk.
 func (e *Executor) Place() executor.Place {
-	return executor.Place{Data: e.o.Job.Data, OwnImages: true, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
+	return executor.Place{Data: e.o.Job.Data, OwnImages: true, Store: runnerspec.StoreKubernetes, PassEnv: e.o.Job.PassEnv, KillFor: killFor, Holds: func(s executor.Step) error {
 		if size := len(executor.InputVariable) + len("=") + len(s.Input) + 1; size > maxVariable {
 			return &executor.LaunchError{Cause: fairlead.CauseLaunchFailed, Err: fmt.Errorf("the variable %s of the pod has %d bytes, but Linux accepts at most %d", executor.InputVariable, size, maxVariable)}
 		}

@@ -193,17 +193,23 @@ func (e *Executor) environment(s executor.Step) []corev1.EnvVar {
 	if s.Input != nil {
 		env = append(env, corev1.EnvVar{Name: executor.InputVariable, Value: strings.ReplaceAll(string(s.Input), "$(", "$$(")})
 	}
-	refer := func(variable, secret, key string) {
+	refer := func(variable, secret, key string, optional *bool) {
 		env = append(env, corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key}}})
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key, Optional: optional}}})
 	}
 	for _, v := range s.Secrets {
 		key, _, _ := strings.Cut(v, "=")
-		refer(key, name(s.ID), key)
+		refer(key, name(s.ID), key, nil)
 	}
 	for _, variable := range slices.Sorted(maps.Keys(e.o.Job.Secrets)) {
 		secret, key, _ := strings.Cut(e.o.Job.Secrets[variable], "/")
-		refer(variable, secret, key)
+		refer(variable, secret, key, nil)
+	}
+	// Without optional, the pod would wait for a missing Secret. The step starts, and reports what is missing.
+	optional := true
+	for _, variable := range slices.Sorted(maps.Keys(s.Stored)) {
+		secret, key, _ := strings.Cut(s.Stored[variable], "/")
+		refer(variable, secret, key, &optional)
 	}
 	return env
 }

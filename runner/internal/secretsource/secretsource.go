@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -25,11 +26,17 @@ import (
 // one environment variable.
 const maxSecret = 64 << 10
 
+// Source reads secrets for one step.
+type Source struct {
+	// Given has the values that the cluster read from Kubernetes Secrets for the step, by the variables of their references.
+	Given map[string]string
+}
+
 // Read returns the value of a secret. The AWS stores are read with the credentials that the process finds, in the region
 // of the reference; the parameter region is for references without a region, and "" means the region of the process.
 // Errors contain no part of the value.
-func Read(ctx context.Context, region string, ref runnerspec.Reference) (string, error) {
-	value, err := whole(ctx, region, ref)
+func (s Source) Read(ctx context.Context, region string, ref runnerspec.Reference) (string, error) {
+	value, err := s.whole(ctx, region, ref)
 	if err != nil {
 		return "", err
 	}
@@ -50,9 +57,17 @@ func Read(ctx context.Context, region string, ref runnerspec.Reference) (string,
 }
 
 // whole returns the secret with all its fields.
-func whole(ctx context.Context, region string, ref runnerspec.Reference) (string, error) {
-	if ref.Store == runnerspec.StoreFile {
+func (s Source) whole(ctx context.Context, region string, ref runnerspec.Reference) (string, error) {
+	switch ref.Store {
+	case runnerspec.StoreFile:
 		return file(ref.Name)
+	case runnerspec.StoreKubernetes:
+		value, ok := s.Given[ref.Variable()]
+		if !ok {
+			name, key, _ := strings.Cut(ref.Name, "/")
+			return "", fmt.Errorf("the namespace of jobs has no Secret %s with the key %s: create it there, or correct the reference", name, key)
+		}
+		return value, nil
 	}
 	cfg, err := awsconfig.LoadDefaultConfig(ctx)
 	if err != nil {

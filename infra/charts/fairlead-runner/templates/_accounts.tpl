@@ -14,6 +14,11 @@
 {{- printf "%s-read-only" (include "runner.jobsAccount" .) -}}
 {{- end -}}
 
+{{/* The group with the permissions of an account per role. */}}
+{{- define "runner.groupOf" -}}
+{{- printf "%s%s" .root.Values.jobs.groupPrefix (trimPrefix (include "runner.jobsAccount" .root) .account) -}}
+{{- end -}}
+
 {{/* Whether the policy is installed. Without it, the account of plans gets no verb that changes something. */}}
 {{- define "runner.policy" -}}
 {{- if and .Values.jobs.accountPerRole .Values.jobs.planDryRun (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") }}true{{ end -}}
@@ -126,5 +131,12 @@ subjects:
   - kind: ServiceAccount
     name: {{ . }}
     namespace: {{ include "runner.jobsNamespace" $.root }}
+  {{- end }}
+  {{- if .root.Values.jobs.groupPrefix }}
+  {{- range .accounts }}
+  - kind: Group
+    apiGroup: rbac.authorization.k8s.io
+    name: {{ include "runner.groupOf" (dict "root" $.root "account" .) }}
+  {{- end }}
   {{- end }}
 {{- end -}}

@@ -60,6 +60,7 @@
 {{- $runner := dict "type" "kubernetes" "job" $job -}}
 {{- with $v.concurrency }}{{ $_ := set $runner "concurrency" (int .) }}{{ end -}}
 {{- $file := dict "runner_configuration" $runner -}}
+{{- with $v.secrets }}{{ $_ := set $file "secrets" . }}{{ end -}}
 {{- if eq $v.follow "file" }}{{ $_ := set $file "final" true }}{{ end -}}
 {{- toYaml $file -}}
 {{- end -}}

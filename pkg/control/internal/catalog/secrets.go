@@ -1,10 +1,14 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -16,6 +20,9 @@ type DeclaredSecret struct {
 	// New is true if no deployed version of the component needs the secret, so that the
 	// customer may not have given it yet.
 	New bool
+	// Kind is the kind of the runner of the component's jobs, which decides how the customer gives the secret; "": none serves
+	// the install.
+	Kind runnerspec.Kind
 }
 
 // DeclaredSecrets returns the secrets that the newest version of an install's app needs
@@ -36,8 +43,15 @@ func (cat *Catalog) DeclaredSecrets(ctx context.Context, org fairlead.OrgID, ins
 		if off[c.Name] {
 			continue
 		}
+		if len(c.Secrets) == 0 {
+			continue
+		}
+		kind, err := servingKind(tx, inst.V, app.Newest, c.Name)
+		if err != nil {
+			return nil, err
+		}
 		for _, name := range c.Secrets {
-			out = append(out, DeclaredSecret{Component: c.Name, Name: name, New: true})
+			out = append(out, DeclaredSecret{Component: c.Name, Name: name, New: true, Kind: kind})
 		}
 	}
 	if len(out) == 0 {
@@ -63,4 +77,21 @@ func (cat *Catalog) DeclaredSecrets(ctx context.Context, org fairlead.OrgID, ins
 		}
 	}
 	return out, nil
+}
+
+// servingKind returns the kind of the runner that would run the component's jobs now; "" if none serves the install. The runner in
+// the sandbox has its kind before it exists.
+func servingKind(tx *kernel.Tx, inst store.Install, v Version, component string) (runnerspec.Kind, error) {
+	inside, err := InSandbox(tx, inst, v, component)
+	if err != nil {
+		return "", err
+	}
+	if inside && inst.SandboxRunner == nil {
+		return v.Spec.Sandbox.Runner.Kind(), nil
+	}
+	r, ok, err := runners.WouldServe(tx, inst.In(inside))
+	if err != nil || !ok {
+		return "", err
+	}
+	return runnerspec.Kind(cmp.Or(r.Kind, string(runnerspec.Local))), nil
 }

@@ -92,8 +92,11 @@ func (w *world) allJobs() []store.Job {
 // readState returns the newest state of a component, from its host or the control plane.
 func (w *world) readState(in installPlan, component string) (state, error) {
 	var st state
+	if w.inCluster(component) {
+		return w.cluster(in.name + "/" + component).state(), nil
+	}
 	for _, r := range w.plan.runners {
-		if r.name != in.runner || r.storage != "local" {
+		if w.plan.inSandbox(component) || r.name != in.runner || r.storage != "local" {
 			continue
 		}
 		for _, h := range w.hosts {
@@ -183,7 +186,7 @@ func (w *world) checkDisks() {
 // checkQueue checks that no wake-up remains.
 func (w *world) checkQueue() {
 	ctx, s := context.Background(), store.New(w.table)
-	for _, r := range w.plan.runners {
+	for _, r := range w.runnersNow() {
 		got, err := s.Runner(ctx, org, r.name)
 		w.must("read a runner", err)
 		for {

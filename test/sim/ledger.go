@@ -222,15 +222,19 @@ func (l *ledger) wasTaken(o object) bool {
 	return l.taken[o.UID]
 }
 
-func (l *ledger) create(r *run, attr string) object {
+func (l *ledger) create(r *run, name, attr string) object {
+	defer l.w.podsFollow(r.spec.InstallName, r.spec.Component)
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.uids++
-	uid := fmt.Sprint("u", l.uids)
+	uid, kept := fmt.Sprint("u", l.uids), l.w.inCluster(r.spec.Component)
+	if kept { // objects of a cluster have names, by which each tool finds them
+		uid = name
+	}
 	if l.cloud[r.key] == nil {
 		l.cloud[r.key] = map[string]thing{}
 	}
-	l.cloud[r.key][uid] = thing{attr: attr, maker: r.p.name}
+	l.cloud[r.key][uid] = thing{attr: attr, maker: r.p.name, known: kept}
 	return object{uid, attr}
 }
 
@@ -245,6 +249,7 @@ func (l *ledger) update(r *run, o object, attr string) object {
 }
 
 func (l *ledger) remove(r *run, o object) {
+	defer l.w.podsFollow(r.spec.InstallName, r.spec.Component)
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.touch(r, o.UID)
@@ -437,11 +442,15 @@ func (w *world) jobWritten(j store.Job, here site) {
 	if !known {
 		w.stats.Jobs++
 	}
+	right := w.runnerOf(j.InstallName, j.Component)
 	stopped := !known && w.deployments[j.Deployment].Stop != ""
 	if w.quiet && now-w.calmed > time.Minute && !known && j.Install != "" {
 		w.ahead[j.ID] = map[string]int{}
 	}
 	w.mu.Unlock()
+	if right != "" && j.RunnerName != right {
+		w.violate("jobs-go-to-their-runner", "job %s (%s %s/%s) is of runner %s, want %s", j.ID, j.Operation, j.InstallName, j.Component, j.RunnerName, right)
+	}
 	if known && was.State == job.Queued {
 		w.leftQueue(j)
 	}

@@ -51,7 +51,9 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 		}
 		saved = b
 	}
-	if spec.State.Storage == "http" {
+	if w.inCluster(spec.Component) {
+		r.store = &objects{r: r, of: w.cluster(r.key)}
+	} else if spec.State.Storage == "http" {
 		r.store = &remoteState{r: r, token: env.Control.Token()}
 	} else {
 		r.store = &localStore{r: r, at: t.step.h.localState(r.key)}

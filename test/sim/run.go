@@ -144,6 +144,7 @@ func (w *world) live(persons []*person) {
 	w.nap(began + w.plan.until - w.since())
 	w.calm()
 	w.repair(persons)
+	w.repairPods()
 	calmed := w.since()
 	open := func() bool {
 		if !isClosed(working) {
@@ -242,7 +243,7 @@ func (w *world) repair(persons []*person) {
 		gone := h.gone
 		h.down = false
 		h.mu.Unlock()
-		if gone {
+		if gone && h.runner.in == "" {
 			w.addHost(persons[0], h.name+"-heir", h.runner)
 		}
 	}

@@ -63,6 +63,7 @@ type scenario struct {
 	until    time.Duration // end of the faults
 	app      []component
 	ground   string // the component that creates the sandbox, on which all others stand; "": the app has none
+	agent    string // the component that deploys a runner in the sandbox, which runs the jobs of all that come after it; "": no runner is there
 	action   bool   // the app has an action, which persons run by hand
 	runners  []runnerPlan
 	installs []installPlan
@@ -82,7 +83,8 @@ type runnerPlan struct {
 	storage  string
 	hosts    int
 	capacity int
-	stack    bool // as in a customer's stack: of kind aws-ecs, and the agent's file is final
+	stack    bool   // as in a customer's stack: of kind aws-ecs, and the agent's file is final
+	in       string // the install in whose sandbox the runner is; "": a runner that exists before the installs
 }
 
 type installPlan struct {
@@ -142,6 +144,9 @@ func draw(w *world) scenario {
 	s.action = w.unit("action") < 0.5
 	if len(s.app) > 1 && w.unit("sandbox") < 0.5 {
 		s.ground = s.app[0].name // the only one that certainly needs no other
+		if len(s.app) > 2 && w.unit("runner in the sandbox") < 0.5 {
+			s.agent = s.app[1].name // it needs at most the sandbox
+		}
 	}
 	for i := range 1 + w.intn("runners", 2) {
 		r := runnerPlan{name: fmt.Sprint("runner", i+1), storage: "http", hosts: 1 + w.intn(fmt.Sprint("hosts ", i), 2),
@@ -180,6 +185,9 @@ func (s scenario) standsOn(name string) (needs []string) {
 	if s.ground != "" && s.ground != name && !slices.Contains(needs, s.ground) {
 		needs = append(needs, s.ground)
 	}
+	if s.inSandbox(name) && !slices.Contains(needs, s.agent) {
+		needs = append(needs, s.agent)
+	}
 	return needs
 }
 
@@ -188,11 +196,14 @@ func (s scenario) config(version int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "fairlead: v1\nname: app\ninputs:\n  size: {type: number, default: 1}\n  secret: {type: string, sensitive: true, default: hush}\n")
 	if s.ground != "" {
-		fmt.Fprintf(&b, "sandbox: {kind: aws-ecs, created_by: %s}\n", s.ground) // of a kind that fits each runner
+		fmt.Fprintf(&b, "sandbox:\n  kind: aws-ecs\n  created_by: %s\n", s.ground) // of a kind that fits each runner
+	}
+	if s.agent != "" {
+		fmt.Fprintf(&b, sandboxRunner, s.agent)
 	}
 	fmt.Fprintf(&b, "components:\n")
 	for _, c := range s.app {
-		fmt.Fprintf(&b, "  %s:\n    type: terraform\n    source: ./%s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, c.name, version)
+		fmt.Fprintf(&b, "  %s:\n    type: %s\n    source: ./%s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, s.typeOf(c.name), c.name, version)
 		for _, n := range c.needs {
 			fmt.Fprintf(&b, "      from_%s: ${components.%s.outputs.id}\n", n, n)
 		}

@@ -35,6 +35,8 @@ type ledger struct {
 	tools   map[*run]bool                // the running tools
 	logs    map[string]*bytes.Buffer
 	runs    map[string]string // attempt of the last run of an action, by "deployment component"
+	ran     map[string]string // attempt of the last run of an action that succeeded, by "deployment component"
+	whole   map[string]bool   // installs of which the last whole deployment that succeeded was no teardown
 	agreed  map[string]bool   // approvals of persons, as "deployment component digest"
 
 	jobs        map[fairlead.JobID]store.Job
@@ -73,7 +75,7 @@ type applied struct {
 
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, taken: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
-		applies: map[string][]*applied{}, runs: map[string]string{}, tools: map[*run]bool{},
+		applies: map[string][]*applied{}, runs: map[string]string{}, ran: map[string]string{}, whole: map[string]bool{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
@@ -196,6 +198,7 @@ func (l *ledger) applyStarts(r *run) {
 		w.violate("one-apply-at-a-time", "%s starts while %v changes %s", r.p.name, alive, r.key)
 	}
 	w.inOrder(r)
+	w.hooksCameFirst(r)
 	if notDone != nil {
 		w.violate("graph-order", "%s starts to change %s, but %v", r.p.name, r.key, notDone)
 	}
@@ -530,6 +533,7 @@ func (w *world) deploymentWritten(d store.Deployment) {
 	}
 	if d.State == deployment.Succeeded && was.State != d.State {
 		w.succeeded(d)
+		w.hooksRan(d)
 	}
 	for _, n := range d.Nodes {
 		if before := was.Node(n.Component); known && before != nil && before.State.Final() && before.State != n.State && was.State != deployment.Queued {

@@ -152,6 +152,7 @@ func (s *script) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 		return plugin.Result{}, plugin.Errorf("plan-stale", "a value has changed since the plan; plan again")
 	}
 	w.actionRuns(spec)
+	w.hookRuns(spec)
 	fmt.Fprintf(env.Log, "%s %s runs\n", spec.InstallName, spec.Component)
 	switch p.cross(place+" works", 5*time.Millisecond, 3*time.Second); w.fault(place, "tool-fails", "tool-slow") {
 	case "tool-fails":
@@ -159,6 +160,7 @@ func (s *script) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	case "tool-slow":
 		p.cross(place+" slow", 10*time.Second, 2*time.Minute)
 	}
+	w.actionEnds(spec)
 	return plugin.Result{Mutated: true}, nil
 }
 

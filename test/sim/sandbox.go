@@ -39,8 +39,12 @@ func (s scenario) typeOf(name string) string {
 }
 
 // inSandbox reports whether the jobs of a part, a component or an action, run on the runner in the sandbox. The component that
-// creates the sandbox and the one that deploys the runner cannot: the runner does not exist before them, or without them.
+// creates the sandbox and the one that deploys the runner cannot, nor can the actions around them: the runner does not exist before
+// them, or without them.
 func (s scenario) inSandbox(part string) bool {
+	if k, ok := s.hook(part); ok {
+		part = k.component
+	}
 	return s.agent != "" && part != s.ground && part != s.agent
 }
 

@@ -65,6 +65,7 @@ type scenario struct {
 	ground   string // the component that creates the sandbox, on which all others stand; "": the app has none
 	agent    string // the component that deploys a runner in the sandbox, which runs the jobs of all that come after it; "": no runner is there
 	action   bool   // the app has an action, which persons run by hand
+	hooks    []hook // actions that deployments run
 	runners  []runnerPlan
 	installs []installPlan
 	moments  []moment
@@ -148,6 +149,7 @@ func draw(w *world) scenario {
 			s.agent = s.app[1].name // it needs at most the sandbox
 		}
 	}
+	s.hooks = drawHooks(w, s.app)
 	for i := range 1 + w.intn("runners", 2) {
 		r := runnerPlan{name: fmt.Sprint("runner", i+1), storage: "http", hosts: 1 + w.intn(fmt.Sprint("hosts ", i), 2),
 			capacity: 1 + w.intn(fmt.Sprint("capacity ", i), 3)}
@@ -208,8 +210,14 @@ func (s scenario) config(version int) string {
 			fmt.Fprintf(&b, "      from_%s: ${components.%s.outputs.id}\n", n, n)
 		}
 	}
+	if s.action || s.hooks != nil {
+		fmt.Fprintf(&b, "actions:\n")
+	}
 	if s.action {
-		fmt.Fprintf(&b, "actions:\n  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}}\n", actionName, actionName)
+		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}}\n", actionName, actionName)
+	}
+	for _, k := range s.hooks {
+		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}, %s: [%s.%s]}\n", k.name, k.name, k.when, k.component, k.operation)
 	}
 	return b.String()
 }

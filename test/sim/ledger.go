@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -34,10 +35,11 @@ type ledger struct {
 	applies map[string][]*applied        // by install/component
 	tools   map[*run]bool                // the running tools
 	logs    map[string]*bytes.Buffer
-	runs    map[string]string // attempt of the last run of an action, by "deployment component"
-	ran     map[string]string // attempt of the last run of an action that succeeded, by "deployment component"
-	whole   map[string]bool   // installs of which the last whole deployment that succeeded was no teardown
-	agreed  map[string]bool   // approvals of persons, as "deployment component digest"
+	runs    map[string]string         // attempt of the last run of an action, by "deployment component"
+	clocks  map[engine.Key]*clockwork // schedules of actions
+	ran     map[string]string         // attempt of the last run of an action that succeeded, by "deployment component"
+	whole   map[string]bool           // installs of which the last whole deployment that succeeded was no teardown
+	agreed  map[string]bool           // approvals of persons, as "deployment component digest"
 
 	jobs        map[fairlead.JobID]store.Job
 	deployments map[fairlead.DeploymentID]store.Deployment
@@ -75,7 +77,7 @@ type applied struct {
 
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, taken: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
-		applies: map[string][]*applied{}, runs: map[string]string{}, ran: map[string]string{}, whole: map[string]bool{}, tools: map[*run]bool{},
+		applies: map[string][]*applied{}, runs: map[string]string{}, clocks: map[engine.Key]*clockwork{}, ran: map[string]string{}, whole: map[string]bool{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
@@ -388,8 +390,12 @@ func (w *world) fenced(ctx context.Context, what string) {
 // committed checks the items that a commit stored.
 func (w *world) committed(ctx context.Context, table engine.Engine, token string, writes []engine.Write) {
 	here, _ := ctx.Value(siteKey{}).(site)
+	var scheduled []func() // after the deployments of the commit
 	for _, wr := range writes {
 		item, err := table.Get(context.Background(), wr.Item.Key)
+		if wr.Op == engine.Delete && errors.Is(err, engine.ErrNotFound) {
+			w.scheduleEnds(wr.Item.Key)
+		}
 		if err != nil || item.Token != token {
 			continue // deleted, only checked, or not stored
 		}
@@ -412,11 +418,18 @@ func (w *world) committed(ctx context.Context, table engine.Engine, token string
 			var d store.Deployment
 			w.must("decode a deployment", json.Unmarshal(item.Body, &d))
 			w.deploymentWritten(d)
+		case strings.HasPrefix(item.Key.Sort, "SCHEDULE#"):
+			var s store.ActionSchedule
+			w.must("decode a schedule", json.Unmarshal(item.Body, &s))
+			scheduled = append(scheduled, func() { w.scheduleWritten(item.Key, s) })
 		case strings.HasPrefix(item.Key.Sort, "STATE#"):
 			var head store.StateHead
 			w.must("decode a state's head", json.Unmarshal(item.Body, &head))
 			w.headWritten(item.Key, head, here.by)
 		}
+	}
+	for _, check := range scheduled {
+		check()
 	}
 	w.agree()
 }
@@ -534,6 +547,9 @@ func (w *world) deploymentWritten(d store.Deployment) {
 	if d.State == deployment.Succeeded && was.State != d.State {
 		w.succeeded(d)
 		w.hooksRan(d)
+	}
+	if !known && d.Trigger == deployment.Schedule {
+		w.startsBySchedule(d)
 	}
 	for _, n := range d.Nodes {
 		if before := was.Node(n.Component); known && before != nil && before.State.Final() && before.State != n.State && was.State != deployment.Queued {

@@ -123,7 +123,11 @@ func (h *person) act(do string) {
 			if h.w.unit("ask "+place) < 0.3 {
 				ask = "always"
 			}
-			return h.c.RunAction(ctx, h.plan.name, actionName, wire.RunActionRequest{Ask: ask})
+			name := actionName
+			if h.w.plan.timing.set() && h.w.unit("scheduled "+place) < 0.5 {
+				name = scheduledName
+			}
+			return h.c.RunAction(ctx, h.plan.name, name, wire.RunActionRequest{Ask: ask})
 		})
 	case "check-runner":
 		h.until("check", func(ctx context.Context) error { _, err := h.c.CheckRunner(ctx, h.plan.runner); return err })

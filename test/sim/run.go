@@ -166,6 +166,7 @@ func (w *world) live(persons []*person) {
 	}
 	for open() {
 		w.checkQueued()
+		w.checkSchedules()
 		if w.since()-calmed > settleFor {
 			w.violate("deployments-end", "%s after the last fault: %s", settleFor, w.stuck())
 			return
@@ -198,6 +199,7 @@ func (w *world) heal(h *person) {
 				break
 			}
 			w.checkQueued()
+			w.checkSchedules()
 			if w.since()-began > healFor {
 				w.violate("installs-heal", "%s: %s", h.plan.name, w.stuck())
 				return
@@ -255,7 +257,7 @@ func (w *world) windDown(persons []*person) {
 	for _, h := range slices.Concat(persons, w.seconds) {
 		h.p.kill()
 	}
-	w.nap(2*collectEvery + time.Minute) // delayed and hidden wake-ups are delivered in this time; no queued job is left for them
+	w.nap(max(2*collectEvery+time.Minute, w.plan.timing.end()-w.since())) // delayed and hidden wake-ups are delivered in this time; no queued job is left for them
 }
 
 // tearDown ends all processes.
@@ -342,6 +344,10 @@ func (w *world) strike(m moment, h *host) {
 		w.mu.Lock()
 		w.clock = time.Duration((w.unit("jump of "+m.name) - 0.5) * float64(4*time.Minute))
 		w.mu.Unlock()
+	case "sweep-stops":
+		w.mu.Lock()
+		w.sweepsAt = w.since() + w.between("minutes of "+m.name, time.Minute, 4*time.Minute)
+		w.mu.Unlock()
 	case "agent-killed":
 		hit = h.agentNow() != nil
 		h.killAgent()
@@ -422,6 +428,13 @@ func (w *world) powerFails(name string) {
 		s.p.kill()
 	}
 	w.losePower(w.unit("share of " + name))
+}
+
+// sweepStops reports whether no sweep runs now, as when the timer of the sweep fails.
+func (w *world) sweepStops() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.quiet && w.since() < w.sweepsAt
 }
 
 func (w *world) setOutage(on bool) {

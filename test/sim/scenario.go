@@ -40,7 +40,7 @@ var kinds = []kind{
 // is the mean number of faults of the kind in a run.
 var timed = []kind{
 	{"server-killed", 0.5}, {"server-restarted", 0.3}, {"server-upgraded", 0.4}, {"power-lost", 0.3}, {"outage", 0.3},
-	{"server-clock-jumps", 0.4},
+	{"server-clock-jumps", 0.4}, {"sweep-stops", 0.3},
 	{"agent-killed", 0.5}, {"agent-paused", 0.4}, {"agent-drained", 0.4}, {"agent-replaced", 0.3},
 	{"step-killed", 0.6}, {"step-paused", 0.6}, {"tool-killed", 0.3},
 	{"host-rebooted", 0.3}, {"host-paused", 0.4}, {"host-gone", 0.2}, {"host-cut", 0.5}, {"host-clock-jumps", 0.3},
@@ -66,6 +66,7 @@ type scenario struct {
 	agent    string // the component that deploys a runner in the sandbox, which runs the jobs of all that come after it; "": no runner is there
 	action   bool   // the app has an action, which persons run by hand
 	hooks    []hook // actions that deployments run
+	timing   timing // of the action that runs by itself; zero: the app has none
 	runners  []runnerPlan
 	installs []installPlan
 	moments  []moment
@@ -149,7 +150,7 @@ func draw(w *world) scenario {
 			s.agent = s.app[1].name // it needs at most the sandbox
 		}
 	}
-	s.hooks = drawHooks(w, s.app)
+	s.hooks, s.timing = drawHooks(w, s.app), drawTiming(w, s.until)
 	for i := range 1 + w.intn("runners", 2) {
 		r := runnerPlan{name: fmt.Sprint("runner", i+1), storage: "http", hosts: 1 + w.intn(fmt.Sprint("hosts ", i), 2),
 			capacity: 1 + w.intn(fmt.Sprint("capacity ", i), 3)}
@@ -210,11 +211,14 @@ func (s scenario) config(version int) string {
 			fmt.Fprintf(&b, "      from_%s: ${components.%s.outputs.id}\n", n, n)
 		}
 	}
-	if s.action || s.hooks != nil {
+	if s.action || s.hooks != nil || s.timing.set() {
 		fmt.Fprintf(&b, "actions:\n")
 	}
 	if s.action {
 		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}}\n", actionName, actionName)
+	}
+	if s.timing.set() {
+		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}, schedule: {cron: \"%s\", timezone: %s}}\n", scheduledName, scheduledName, s.timing.cron(), s.timing.zone)
 	}
 	for _, k := range s.hooks {
 		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}, %s: [%s.%s]}\n", k.name, k.name, k.when, k.component, k.operation)

@@ -134,6 +134,9 @@ func (s *server) sweep() {
 		if !s.p.alive() {
 			return
 		}
+		if s.p.w.sweepStops() {
+			continue
+		}
 		if _, err := s.control.Sweep(context.WithValue(s.p.ctx, siteKey{}, site{name: place, sweep: true})); err != nil {
 			s.p.w.note("%s: %v", place, err)
 		}

@@ -105,6 +105,7 @@ type world struct {
 	net      *network
 	servers  []*server // the servers that answer
 	hosts    []*host
+	sweepsAt time.Duration       // no sweep runs before this time
 	seconds  []*person           // second persons of installs, who only react to waiting plans
 	clusters map[string]*cluster // by install and component
 	pods     map[string]*pod     // agents in sandboxes, by install

@@ -30,7 +30,7 @@ func (w *world) accounts() {
 }
 
 // ours matches the lines that a step adds to its tool's log.
-var ours = regexp.MustCompile(`\n?\[fairlead: [^\]]*\]\n`)
+var ours = regexp.MustCompile(`\n?\[fairlead: [^\]]*\]\n|^verified: a build made [^\n]*\n?`)
 
 // checkLogs checks that each log has the tool's output byte for byte, or is marked truncated.
 func (w *world) checkLogs() {
@@ -63,7 +63,7 @@ func (w *world) checkLogs() {
 				got.Write(c.Data)
 			}
 			text, want := got.Bytes(), []byte(nil)
-			if bytes.Contains(text, []byte("[fairlead: ")) {
+			if bytes.Contains(text, []byte("[fairlead: ")) || bytes.HasPrefix(text, []byte("verified: ")) {
 				text = ours.ReplaceAll(text, nil)
 			}
 			if wrote != nil {

@@ -36,6 +36,8 @@ type ledger struct {
 	tools   map[*run]bool                // the running tools
 	logs    map[string]*bytes.Buffer
 	runs    map[string]string         // attempt of the last run of an action, by "deployment component"
+	pushed  map[string]pushed         // artifacts in the registry, by digest
+	commits map[string]time.Duration  // when a version with the commit was first published, by commit
 	clocks  map[engine.Key]*clockwork // schedules of actions
 	ran     map[string]string         // attempt of the last run of an action that succeeded, by "deployment component"
 	whole   map[string]bool           // installs of which the last whole deployment that succeeded was no teardown
@@ -77,7 +79,7 @@ type applied struct {
 
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, taken: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
-		applies: map[string][]*applied{}, runs: map[string]string{}, clocks: map[engine.Key]*clockwork{}, ran: map[string]string{}, whole: map[string]bool{}, tools: map[*run]bool{},
+		applies: map[string][]*applied{}, runs: map[string]string{}, pushed: map[string]pushed{}, commits: map[string]time.Duration{}, clocks: map[engine.Key]*clockwork{}, ran: map[string]string{}, whole: map[string]bool{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
@@ -418,6 +420,10 @@ func (w *world) committed(ctx context.Context, table engine.Engine, token string
 			var d store.Deployment
 			w.must("decode a deployment", json.Unmarshal(item.Body, &d))
 			w.deploymentWritten(d)
+		case item.Key.Sort == "VERSION":
+			var v store.Version
+			w.must("decode a version", json.Unmarshal(item.Body, &v))
+			w.versionWritten(v)
 		case strings.HasPrefix(item.Key.Sort, "SCHEDULE#"):
 			var s store.ActionSchedule
 			w.must("decode a schedule", json.Unmarshal(item.Body, &s))
@@ -458,7 +464,7 @@ func (w *world) jobWritten(j store.Job, here site) {
 	if !known {
 		w.stats.Jobs++
 	}
-	right := w.runnerOf(j.InstallName, j.Component)
+	right := w.runnerOf(string(j.Operation), j.InstallName, j.Component)
 	stopped := !known && w.deployments[j.Deployment].Stop != ""
 	if w.quiet && now-w.calmed > time.Minute && !known && j.Install != "" {
 		w.ahead[j.ID] = map[string]int{}
@@ -466,6 +472,9 @@ func (w *world) jobWritten(j store.Job, here site) {
 	w.mu.Unlock()
 	if right != "" && j.RunnerName != right {
 		w.violate("jobs-go-to-their-runner", "job %s (%s %s/%s) is of runner %s, want %s", j.ID, j.Operation, j.InstallName, j.Component, j.RunnerName, right)
+	}
+	if j.Build != nil {
+		w.buildWritten(was, j, known)
 	}
 	if known && was.State == job.Queued {
 		w.leftQueue(j)

@@ -178,6 +178,14 @@ func mistakes() []mistake {
 			"	plans := c.SweepPlans(ctx, &s)\n", "	var plans error\n"},
 			within: 100, finds: []string{"deployments-end", "installs-heal"}},
 
+		// Builds and versions.
+		{name: "a component is built again though its commit has not changed", edit: edit{"pkg/control/internal/execution/builds.go",
+			"	if err != nil || ok {\n		out.Earlier", "	if err != nil || ok && id == \"\" {\n		out.Earlier"},
+			within: 180, finds: []string{"unchanged-is-not-built"}},
+		{name: "each runner builds", edit: edit{"pkg/control/internal/runners/builder.go",
+			"if r.V.Builds && ", "if "},
+			within: 20, finds: []string{"jobs-go-to-their-runner"}},
+
 		// State and its lock.
 		{name: "an attempt without the state lock may write the state", edit: edit{"pkg/control/internal/state/state.go",
 			"	l := head.Lock\n	if l == nil {\n", "	l := head.Lock\n	if h.Job != \"\" {\n		return nil\n	}\n	if l == nil {\n"},
@@ -269,6 +277,8 @@ func mistakes() []mistake {
 		//   - A budget of log bytes is not counted, or counts for another runner: the logs of
 		//     the simulator's tools are as short as one append, which is always stored. The
 		//     suite joblogtest and TestLogOfANoisyRunnerIsCut see it.
+		//   - A version takes the build of another commit, or a build takes the report of an
+		//     earlier attempt: the signed statement about the build is compared too.
 		//   - A log does not continue at the control plane's offset: this needs a power
 		//     loss at the end, and then the report is refused in any case.
 	}

@@ -67,6 +67,7 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	}
 	h.mu.Unlock()
 	w.ledger.toolStarts(r)
+	w.fetches(spec)
 	if r.saves() {
 		go r.outlive()
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -46,9 +45,9 @@ func Run(o Options) Result {
 	return w.result()
 }
 
-// publish publishes a version of the app.
-func (w *world) publish(ctx context.Context, c *client.Client, version int) error {
-	app, problems := appspec.Parse("app.yaml", []byte(w.plan.config(version)))
+// publish builds what the version of the app needs, and publishes it.
+func (h *person) publish(version int) error {
+	app, problems := appspec.Parse("app.yaml", []byte(h.w.plan.config(version)))
 	if problems != nil {
 		return fmt.Errorf("the simulated app: %v", problems)
 	}
@@ -56,16 +55,25 @@ func (w *world) publish(ctx context.Context, c *client.Client, version int) erro
 	if err != nil {
 		return err
 	}
-	artifacts := map[string]string{}
+	in := wire.PublishVersionRequest{Config: config, Artifacts: map[string]string{}}
 	for i, c := range app.Parts() {
-		artifacts[c.Name] = fmt.Sprintf("sha256:%064x", i+1)
+		if c.Name != h.w.plan.built {
+			in.Artifacts[c.Name] = fmt.Sprintf("sha256:%064x", i+1)
+		}
 	}
-	_, err = c.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: artifacts})
-	return err
+	if h.w.plan.built != "" {
+		if in.Builds, err = h.build(app.Name, config); err != nil {
+			return err
+		}
+	}
+	return h.until("publish", func(ctx context.Context) error { _, err := h.c.PublishVersion(ctx, app.Name, in); return err })
 }
 
 // made returns the request that creates the runner.
 func (r runnerPlan) made() control.NewRunner {
+	if r.builds {
+		return control.NewRunner{Name: r.name, File: control.RunnerFile{Set: []string{"runner_configuration.type=local", "runner_configuration.builds=true", "state_storage_configuration.type=" + r.storage}}}
+	}
 	if r.stack {
 		return control.NewRunner{Name: r.name, File: control.RunnerFile{Set: []string{"runner_configuration.type=aws-ecs", "state_storage_configuration.type=" + r.storage}}}
 	}
@@ -81,7 +89,12 @@ func (w *world) setUp() []*person {
 	for _, r := range w.plan.runners {
 		w.must("create a runner", srv.control.EnsureRunner(ctx, org, r.made()))
 	}
-	w.must("publish", admin.until("publish", func(ctx context.Context) error { return w.publish(ctx, admin.c, 1) }))
+	for _, r := range w.plan.runners {
+		if r.builds {
+			w.addHosts(admin, r)
+		}
+	}
+	w.must("publish", admin.publish(1))
 	var persons []*person
 	for _, in := range w.plan.installs {
 		w.must("create an install", admin.until("install", func(ctx context.Context) error {
@@ -94,11 +107,17 @@ func (w *world) setUp() []*person {
 		}
 	}
 	for _, r := range w.plan.runners {
-		for i := range r.hosts {
-			w.addHost(admin, fmt.Sprintf("%s-host%d", r.name, i+1), r)
+		if !r.builds {
+			w.addHosts(admin, r)
 		}
 	}
 	return persons
+}
+
+func (w *world) addHosts(admin *person, r runnerPlan) {
+	for i := range r.hosts {
+		w.addHost(admin, fmt.Sprintf("%s-host%d", r.name, i+1), r)
+	}
 }
 
 func (w *world) addHost(admin *person, name string, r runnerPlan) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -48,8 +49,11 @@ func (s scenario) inSandbox(part string) bool {
 	return s.agent != "" && part != s.ground && part != s.agent
 }
 
-// runnerOf returns the name of the runner on which all jobs of the install's part run; "" if the job has no part.
-func (w *world) runnerOf(install, part string) string {
+// runnerOf returns the name of the runner on which all jobs of the install's part run, or all builds; "" if the job is neither.
+func (w *world) runnerOf(operation, install, part string) string {
+	if operation == string(job.OpBuild) {
+		return buildRunner
+	}
 	i := slices.IndexFunc(w.plan.installs, func(in installPlan) bool { return in.name == install })
 	switch {
 	case i < 0 || part == "":

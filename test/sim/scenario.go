@@ -65,6 +65,7 @@ type scenario struct {
 	ground   string // the component that creates the sandbox, on which all others stand; "": the app has none
 	agent    string // the component that deploys a runner in the sandbox, which runs the jobs of all that come after it; "": no runner is there
 	action   bool   // the app has an action, which persons run by hand
+	built    string // the component whose source is in a repository, so that a build makes its artifact; "": the app has none
 	hooks    []hook // actions that deployments run
 	timing   timing // of the action that runs by itself; zero: the app has none
 	runners  []runnerPlan
@@ -86,6 +87,7 @@ type runnerPlan struct {
 	hosts    int
 	capacity int
 	stack    bool   // as in a customer's stack: of kind aws-ecs, and the agent's file is final
+	builds   bool   // the runner builds apps
 	in       string // the install in whose sandbox the runner is; "": a runner that exists before the installs
 }
 
@@ -175,6 +177,10 @@ func draw(w *world) scenario {
 		}
 		s.installs = append(s.installs, inst)
 	}
+	if w.unit("build") < 0.25 {
+		s.built = s.app[len(s.app)-1].name
+		s.runners = append(s.runners, runnerPlan{name: buildRunner, storage: "http", hosts: 1 + w.intn("hosts that build", 2), capacity: 2, builds: true})
+	}
 	return s
 }
 
@@ -206,7 +212,11 @@ func (s scenario) config(version int) string {
 	}
 	fmt.Fprintf(&b, "components:\n")
 	for _, c := range s.app {
-		fmt.Fprintf(&b, "  %s:\n    type: %s\n    source: ./%s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, s.typeOf(c.name), c.name, version)
+		source := "./" + c.name
+		if c.name == s.built {
+			source = fmt.Sprintf("%s\n    git: {url: %s, ref: %q}", c.name, repository, commitOf(version))
+		}
+		fmt.Fprintf(&b, "  %s:\n    type: %s\n    source: %s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, s.typeOf(c.name), source, version)
 		for _, n := range c.needs {
 			fmt.Fprintf(&b, "      from_%s: ${components.%s.outputs.id}\n", n, n)
 		}

@@ -83,14 +83,20 @@ func (h *person) build(app string, config json.RawMessage) (map[string]string, e
 			if b.Job == nil {
 				continue
 			}
-			j := *b.Job
-			for !job.State(j.State).Final() && !h.w.over() {
+			id, state := b.Job.ID, b.Job.State
+			for !job.State(state).Final() && !h.w.over() {
 				h.w.nap(h.w.between(h.w.place(h.p.name, "waits for a build"), 500*time.Millisecond, 5*time.Second))
-				if err := h.until("look at a build", func(ctx context.Context) (err error) { j, err = h.c.GetJob(ctx, j.ID); return err }); err != nil {
+				if err := h.until("look at a build", func(ctx context.Context) error {
+					j, err := h.c.GetJob(ctx, id)
+					if err == nil {
+						state = j.State
+					}
+					return err
+				}); err != nil {
 					return nil, err
 				}
 			}
-			jobs[b.Component], failed = j.ID, failed || j.State != string(job.Succeeded)
+			jobs[b.Component], failed = id, failed || state != string(job.Succeeded)
 		}
 		if !failed {
 			return jobs, nil

@@ -48,7 +48,7 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"mutations-are-not-repeated", "applies-are-approved", "no-apply-without-a-plan-after-the-last"}},
 		{name: "the order of the graph is ignored", edit: edit{"pkg/deployment/apply.go",
 			"		ready = ready && s.Done()\n", ""},
-			within: 20, finds: []string{"graph-order", "installs-heal"}},
+			within: 20, finds: []string{"graph-order", "installs-heal", "hooks-keep-their-place"}},
 		{name: "only a component with a reference waits for the sandbox", edit: edit{"pkg/appspec/check.go",
 			"ground != \"\" && c.Name != ground {", "ground != \"\" && c.Name == \"\" {"},
 			within: 20, finds: []string{"what-is-needed-comes-first", "what-is-needed-goes-last"}},

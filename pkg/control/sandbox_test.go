@@ -240,6 +240,24 @@ func TestSandboxRunnerIsMadeOnlyByAnApplyingDeployment(t *testing.T) {
 	}
 }
 
+// The first plan of an app with a runner in its sandbox has no runner for the components in it. The report of the plan before them
+// was refused, so its job ran again until its attempts were used up.
+func TestPlanWithoutTheRunnerInTheSandboxEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(strings.NewReplacer("${sandbox.outputs.id}.", "cluster.", `"${sandbox.outputs.id}"`, `"10.0.0.0"`, "${install.runner_id}", "agent").Replace(runnerInSandbox))
+		p.install("acme")
+		id := p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever, PlanOnly: true}, "")
+		p.work()
+		p.expect(id, deployment.Succeeded, "network=planned agent=planned secrets=skipped web=skipped")
+		const want = "not planned: needs the runner in the sandbox, which component agent deploys"
+		d := p.deployment(id)
+		if n := d.Node("web"); n.Reason != "needs-outputs" || n.Message != want || n.PlanJob != "" {
+			t.Errorf("the component web is %s, %s: %s, want %s", n.State, n.Reason, n.Message, want)
+		}
+	})
+}
+
 // No rule places another install on the runner in a sandbox, and no install can name it.
 func TestSandboxRunnerServesNoOtherInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ func (w *world) accounts() {
 }
 
 // ours matches the lines that a step adds to its tool's log.
-var ours = regexp.MustCompile(`\n?\[fairlead: [^\]]*\]\n`)
+var ours = regexp.MustCompile(`\n?\[fairlead: [^\]]*\]\n|^verified: a build made [^\n]*\n?`)
 
 // checkLogs checks that each log has the tool's output byte for byte, or is marked truncated.
 func (w *world) checkLogs() {
@@ -63,7 +63,7 @@ func (w *world) checkLogs() {
 				got.Write(c.Data)
 			}
 			text, want := got.Bytes(), []byte(nil)
-			if bytes.Contains(text, []byte("[fairlead: ")) {
+			if bytes.Contains(text, []byte("[fairlead: ")) || bytes.HasPrefix(text, []byte("verified: ")) {
 				text = ours.ReplaceAll(text, nil)
 			}
 			if wrote != nil {
@@ -92,8 +92,11 @@ func (w *world) allJobs() []store.Job {
 // readState returns the newest state of a component, from its host or the control plane.
 func (w *world) readState(in installPlan, component string) (state, error) {
 	var st state
+	if w.inCluster(component) {
+		return w.cluster(in.name + "/" + component).state(), nil
+	}
 	for _, r := range w.plan.runners {
-		if r.name != in.runner || r.storage != "local" {
+		if w.plan.inSandbox(component) || r.name != in.runner || r.storage != "local" {
 			continue
 		}
 		for _, h := range w.hosts {
@@ -183,7 +186,7 @@ func (w *world) checkDisks() {
 // checkQueue checks that no wake-up remains.
 func (w *world) checkQueue() {
 	ctx, s := context.Background(), store.New(w.table)
-	for _, r := range w.plan.runners {
+	for _, r := range w.runnersNow() {
 		got, err := s.Runner(ctx, org, r.name)
 		w.must("read a runner", err)
 		for {

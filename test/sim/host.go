@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/plugin"
+	"github.com/fairlead/fairlead/runner/plugin/build"
 	"github.com/fairlead/fairlead/runner/plugin/check"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/step"
@@ -263,6 +264,9 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		return nil, err
 	}
 	name := w.place("step", in.Operation, in.Install, in.Component)
+	if right := w.runnerOf(in.Operation, in.Install, in.Component); right != "" && right != h.runner.name {
+		w.violate("jobs-go-to-their-runner", "%s is started on %s, which is of runner %s, want %s", name, h.name, h.runner.name, right)
+	}
 	if !e.p.alive() {
 		// The agent was killed while it waited for an earlier step, and then made these folders without a crossing. The host has no
 		// such files: after a kill nothing is written.
@@ -299,7 +303,7 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		}
 		st.p.check(name)
 		st.code = step.Run(st.p.ctx, dir, in, token, step.Env{
-			Version: "sim", Plugins: plugin.Registry{check.Name: recorded{check.Plugin{}, w}, "terraform": &tofu{st, in}, "script": recorded{&script{st}, w}}, Log: w.logger(name), Now: h.now, Random: st.p.random,
+			Version: "sim", Plugins: plugin.Registry{check.Name: recorded{check.Plugin{}, w}, "terraform": &tofu{st, in}, "script": recorded{&script{st}, w}, chartType: &tofu{st, in}, build.Name: recorded{&builder{st}, w}}, Log: w.logger(name), Now: h.now, Random: st.p.random,
 			NewID: func() string { return "step-" + s.ID }, Signals: st.signals,
 			Transport: &link{p: st.p, host: h, role: "step", step: st, fast: 200 * time.Microsecond, slow: 20 * time.Millisecond},
 			Signal:    func() { st.p.check(name); st.killTools() },

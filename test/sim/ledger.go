@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -34,8 +35,13 @@ type ledger struct {
 	applies map[string][]*applied        // by install/component
 	tools   map[*run]bool                // the running tools
 	logs    map[string]*bytes.Buffer
-	runs    map[string]string // attempt of the last run of an action, by "deployment component"
-	agreed  map[string]bool   // approvals of persons, as "deployment component digest"
+	runs    map[string]string         // attempt of the last run of an action, by "deployment component"
+	pushed  map[string]pushed         // artifacts in the registry, by digest
+	commits map[string]time.Duration  // when a version with the commit was first published, by commit
+	clocks  map[engine.Key]*clockwork // schedules of actions
+	ran     map[string]string         // attempt of the last run of an action that succeeded, by "deployment component"
+	whole   map[string]bool           // installs of which the last whole deployment that succeeded was no teardown
+	agreed  map[string]bool           // approvals of persons, as "deployment component digest"
 
 	jobs        map[fairlead.JobID]store.Job
 	deployments map[fairlead.DeploymentID]store.Deployment
@@ -73,7 +79,7 @@ type applied struct {
 
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, cloud: map[string]map[string]thing{}, touched: map[string]bool{}, taken: map[string]bool{}, plans: map[string]planned{}, wanted: map[string]map[string]string{},
-		applies: map[string][]*applied{}, runs: map[string]string{}, tools: map[*run]bool{},
+		applies: map[string][]*applied{}, runs: map[string]string{}, pushed: map[string]pushed{}, commits: map[string]time.Duration{}, clocks: map[engine.Key]*clockwork{}, ran: map[string]string{}, whole: map[string]bool{}, tools: map[*run]bool{},
 		logs: map[string]*bytes.Buffer{}, agreed: map[string]bool{}, jobs: map[fairlead.JobID]store.Job{},
 		deployments: map[fairlead.DeploymentID]store.Deployment{}, versions: map[engine.Key]int64{}, starts: map[string]string{},
 		heads: map[engine.Key]store.StateHead{}, made: map[string]string{}, receipts: map[string]bool{},
@@ -196,6 +202,7 @@ func (l *ledger) applyStarts(r *run) {
 		w.violate("one-apply-at-a-time", "%s starts while %v changes %s", r.p.name, alive, r.key)
 	}
 	w.inOrder(r)
+	w.hooksCameFirst(r)
 	if notDone != nil {
 		w.violate("graph-order", "%s starts to change %s, but %v", r.p.name, r.key, notDone)
 	}
@@ -222,15 +229,19 @@ func (l *ledger) wasTaken(o object) bool {
 	return l.taken[o.UID]
 }
 
-func (l *ledger) create(r *run, attr string) object {
+func (l *ledger) create(r *run, name, attr string) object {
+	defer l.w.podsFollow(r.spec.InstallName, r.spec.Component)
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.uids++
-	uid := fmt.Sprint("u", l.uids)
+	uid, kept := fmt.Sprint("u", l.uids), l.w.inCluster(r.spec.Component)
+	if kept { // objects of a cluster have names, by which each tool finds them
+		uid = name
+	}
 	if l.cloud[r.key] == nil {
 		l.cloud[r.key] = map[string]thing{}
 	}
-	l.cloud[r.key][uid] = thing{attr: attr, maker: r.p.name}
+	l.cloud[r.key][uid] = thing{attr: attr, maker: r.p.name, known: kept}
 	return object{uid, attr}
 }
 
@@ -245,6 +256,7 @@ func (l *ledger) update(r *run, o object, attr string) object {
 }
 
 func (l *ledger) remove(r *run, o object) {
+	defer l.w.podsFollow(r.spec.InstallName, r.spec.Component)
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.touch(r, o.UID)
@@ -380,8 +392,12 @@ func (w *world) fenced(ctx context.Context, what string) {
 // committed checks the items that a commit stored.
 func (w *world) committed(ctx context.Context, table engine.Engine, token string, writes []engine.Write) {
 	here, _ := ctx.Value(siteKey{}).(site)
+	var scheduled []func() // after the deployments of the commit
 	for _, wr := range writes {
 		item, err := table.Get(context.Background(), wr.Item.Key)
+		if wr.Op == engine.Delete && errors.Is(err, engine.ErrNotFound) {
+			w.scheduleEnds(wr.Item.Key)
+		}
 		if err != nil || item.Token != token {
 			continue // deleted, only checked, or not stored
 		}
@@ -404,11 +420,22 @@ func (w *world) committed(ctx context.Context, table engine.Engine, token string
 			var d store.Deployment
 			w.must("decode a deployment", json.Unmarshal(item.Body, &d))
 			w.deploymentWritten(d)
+		case item.Key.Sort == "VERSION":
+			var v store.Version
+			w.must("decode a version", json.Unmarshal(item.Body, &v))
+			w.versionWritten(v)
+		case strings.HasPrefix(item.Key.Sort, "SCHEDULE#"):
+			var s store.ActionSchedule
+			w.must("decode a schedule", json.Unmarshal(item.Body, &s))
+			scheduled = append(scheduled, func() { w.scheduleWritten(item.Key, s) })
 		case strings.HasPrefix(item.Key.Sort, "STATE#"):
 			var head store.StateHead
 			w.must("decode a state's head", json.Unmarshal(item.Body, &head))
 			w.headWritten(item.Key, head, here.by)
 		}
+	}
+	for _, check := range scheduled {
+		check()
 	}
 	w.agree()
 }
@@ -437,11 +464,18 @@ func (w *world) jobWritten(j store.Job, here site) {
 	if !known {
 		w.stats.Jobs++
 	}
+	right := w.runnerOf(string(j.Operation), j.InstallName, j.Component)
 	stopped := !known && w.deployments[j.Deployment].Stop != ""
 	if w.quiet && now-w.calmed > time.Minute && !known && j.Install != "" {
 		w.ahead[j.ID] = map[string]int{}
 	}
 	w.mu.Unlock()
+	if right != "" && j.RunnerName != right {
+		w.violate("jobs-go-to-their-runner", "job %s (%s %s/%s) is of runner %s, want %s", j.ID, j.Operation, j.InstallName, j.Component, j.RunnerName, right)
+	}
+	if j.Build != nil {
+		w.buildWritten(was, j, known)
+	}
 	if known && was.State == job.Queued {
 		w.leftQueue(j)
 	}
@@ -521,6 +555,10 @@ func (w *world) deploymentWritten(d store.Deployment) {
 	}
 	if d.State == deployment.Succeeded && was.State != d.State {
 		w.succeeded(d)
+		w.hooksRan(d)
+	}
+	if !known && d.Trigger == deployment.Schedule {
+		w.startsBySchedule(d)
 	}
 	for _, n := range d.Nodes {
 		if before := was.Node(n.Component); known && before != nil && before.State.Final() && before.State != n.State && was.State != deployment.Queued {

@@ -15,7 +15,7 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"mutations-are-not-repeated"}},
 		{name: "a run of an action is repeated after the death of its step", edit: edit{"pkg/job/transitions.go",
 			"		return j.Operation.Mutates()\n", "		return j.Operation.Mutates() && j.Operation != OpRun\n"},
-			within: 140, finds: []string{"actions-run-once"}},
+			within: 140, finds: []string{"actions-run-once", "mutations-are-not-repeated"}},
 		{name: "a claim does not raise the epoch", edit: edit{"pkg/job/transitions.go",
 			"Epoch: j.Lease.Epoch + 1,", "Epoch: max(j.Lease.Epoch, 1),"},
 			within: 20, finds: []string{"epochs-rise-with-claims"}},
@@ -48,13 +48,40 @@ func mistakes() []mistake {
 			within: 20, finds: []string{"mutations-are-not-repeated", "applies-are-approved", "no-apply-without-a-plan-after-the-last"}},
 		{name: "the order of the graph is ignored", edit: edit{"pkg/deployment/apply.go",
 			"		ready = ready && s.Done()\n", ""},
-			within: 20, finds: []string{"graph-order", "installs-heal"}},
+			within: 20, finds: []string{"graph-order", "installs-heal", "hooks-keep-their-place"}},
 		{name: "only a component with a reference waits for the sandbox", edit: edit{"pkg/appspec/check.go",
 			"ground != \"\" && c.Name != ground {", "ground != \"\" && c.Name == \"\" {"},
 			within: 20, finds: []string{"what-is-needed-comes-first", "what-is-needed-goes-last"}},
 		{name: "a teardown goes in the order of a deployment", edit: edit{"pkg/control/internal/execution/nodes.go",
 			"reversed := graph.Reverse(acyclic(nodes, left))", "reversed := acyclic(nodes, left)"},
 			within: 60, finds: []string{"what-is-needed-goes-last"}},
+		{name: "what is destroyed in the sandbox is destroyed by the install's runner", edit: edit{"pkg/control/internal/execution/sandbox.go",
+			"		return inst.V.In(k.V.InSandbox), err\n", "		_ = k\n		return inst.V, err\n"},
+			within: 250, finds: []string{"jobs-go-to-their-runner"}},
+		{name: "an operation does not wait for the action before it", edit: edit{"pkg/deployment/apply.go",
+			"case !waits && free > 0:", "case (waits || !waits) && free > 0:"},
+			within: 30, finds: []string{"hooks-come-first"}},
+		{name: "an operation begins after the action before it has failed", edit: edit{"pkg/deployment/apply.go",
+			"slices.Contains(h.Run.Around, n.Component) && !h.State.Done() {", "slices.Contains(h.Run.Around, n.Component) && !h.State.Final() {"},
+			within: 30, finds: []string{"hooks-come-first"}},
+		{name: "an action after an operation runs without it", edit: edit{"pkg/deployment/apply.go",
+			"		return !s.Final() || s == Planned || s == Applied && n.Run.Trigger == After\n", "		return !s.Final() || s == Planned || n.Run.Trigger == After\n"},
+			within: 30, finds: []string{"hooks-keep-their-place"}},
+		{name: "an action after an operation does not run", edit: edit{"pkg/deployment/apply.go",
+			"		return !s.Final() || s == Planned || s == Applied && n.Run.Trigger == After\n", "		return !s.Final() || s == Planned\n"},
+			within: 20, finds: []string{"success-means-done"}},
+		{name: "a schedule ignores its time zone", edit: edit{"pkg/control/internal/execution/actions.go",
+			"schedule.Parse(s.Cron, s.Timezone)", "schedule.Parse(s.Cron, \"\")"},
+			within: 20, finds: []string{"schedules-keep-their-times"}},
+		{name: "each time that a schedule missed has a run", edit: edit{"pkg/control/internal/execution/actions.go",
+			"			if r.V.Next, err = nextRun(r.V, tx.Now); err != nil {\n				return err\n			}\n			started", "			if r.V.Next, err = nextRun(r.V, at); err != nil {\n				return err\n			}\n			started"},
+			within: 1000, finds: []string{"schedules-keep-their-times"}},
+		{name: "a schedule starts a run while one runs", edit: edit{"pkg/control/internal/execution/actions.go",
+			"d.V.Action == action && !d.V.State.Final() {", "d.V.Action == action && d.V.State == \"\" {"},
+			within: 280, finds: []string{"scheduled-runs-do-not-overlap"}},
+		{name: "the sweep leaves the schedules", edit: edit{"pkg/control/sweep.go",
+			"	schedules := c.SweepSchedules(ctx, &s)\n", "	var schedules error\n"},
+			within: 340, finds: []string{"schedules-are-served"}},
 		{name: "a plan that ends after a cancel is applied", edit: edit{"pkg/deployment/apply.go",
 			"	case d.Stop != \"\":\n		n.State, n.Reason = NodeStopped", "	case d.Stop != \"\" && reconciled:\n		n.State, n.Reason = NodeStopped"},
 			also:   []edit{{"pkg/deployment/apply.go", "	if d.State == Queued || d.Stop != \"\" {\n		return nil\n	}\n	free", "	if d.State == Queued {\n		return nil\n	}\n	free"}},
@@ -151,6 +178,14 @@ func mistakes() []mistake {
 			"	plans := c.SweepPlans(ctx, &s)\n", "	var plans error\n"},
 			within: 100, finds: []string{"deployments-end", "installs-heal"}},
 
+		// Builds and versions.
+		{name: "a component is built again though its commit has not changed", edit: edit{"pkg/control/internal/execution/builds.go",
+			"	if err != nil || ok {\n		out.Earlier", "	if err != nil || ok && id == \"\" {\n		out.Earlier"},
+			within: 180, finds: []string{"unchanged-is-not-built"}},
+		{name: "each runner builds", edit: edit{"pkg/control/internal/runners/builder.go",
+			"if r.V.Builds && ", "if "},
+			within: 20, finds: []string{"jobs-go-to-their-runner"}},
+
 		// State and its lock.
 		{name: "an attempt without the state lock may write the state", edit: edit{"pkg/control/internal/state/state.go",
 			"	l := head.Lock\n	if l == nil {\n", "	l := head.Lock\n	if h.Job != \"\" {\n		return nil\n	}\n	if l == nil {\n"},
@@ -242,6 +277,8 @@ func mistakes() []mistake {
 		//   - A budget of log bytes is not counted, or counts for another runner: the logs of
 		//     the simulator's tools are as short as one append, which is always stored. The
 		//     suite joblogtest and TestLogOfANoisyRunnerIsCut see it.
+		//   - A version takes the build of another commit, or a build takes the report of an
+		//     earlier attempt: the signed statement about the build is compared too.
 		//   - A log does not continue at the control plane's offset: this needs a power
 		//     loss at the end, and then the report is refused in any case.
 	}

@@ -115,7 +115,9 @@ func (h *person) act(do string) {
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: h.w.unit("auto "+place) < 0.6})
 	case "new-version":
 		h.version++
-		h.until("publish", func(ctx context.Context) error { return h.w.publish(ctx, h.c, h.version) })
+		if h.publish(h.version) != nil {
+			h.version-- // its artifact was not built
+		}
 		h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", Refresh: refresh, PlansExpire: expires, AutoApprove: true})
 	case "run-action":
 		h.accept("run an action", 0, func(ctx context.Context) (wire.Deployment, error) {
@@ -123,7 +125,11 @@ func (h *person) act(do string) {
 			if h.w.unit("ask "+place) < 0.3 {
 				ask = "always"
 			}
-			return h.c.RunAction(ctx, h.plan.name, actionName, wire.RunActionRequest{Ask: ask})
+			name := actionName
+			if h.w.plan.timing.set() && h.w.unit("scheduled "+place) < 0.5 {
+				name = scheduledName
+			}
+			return h.c.RunAction(ctx, h.plan.name, name, wire.RunActionRequest{Ask: ask})
 		})
 	case "check-runner":
 		h.until("check", func(ctx context.Context) error { _, err := h.c.CheckRunner(ctx, h.plan.runner); return err })

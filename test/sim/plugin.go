@@ -51,7 +51,9 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 		}
 		saved = b
 	}
-	if spec.State.Storage == "http" {
+	if w.inCluster(spec.Component) {
+		r.store = &objects{r: r, of: w.cluster(r.key)}
+	} else if spec.State.Storage == "http" {
 		r.store = &remoteState{r: r, token: env.Control.Token()}
 	} else {
 		r.store = &localStore{r: r, at: t.step.h.localState(r.key)}
@@ -65,6 +67,7 @@ func (t *tofu) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugi
 	}
 	h.mu.Unlock()
 	w.ledger.toolStarts(r)
+	w.fetches(spec)
 	if r.saves() {
 		go r.outlive()
 	}
@@ -150,6 +153,7 @@ func (s *script) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 		return plugin.Result{}, plugin.Errorf("plan-stale", "a value has changed since the plan; plan again")
 	}
 	w.actionRuns(spec)
+	w.hookRuns(spec)
 	fmt.Fprintf(env.Log, "%s %s runs\n", spec.InstallName, spec.Component)
 	switch p.cross(place+" works", 5*time.Millisecond, 3*time.Second); w.fault(place, "tool-fails", "tool-slow") {
 	case "tool-fails":
@@ -157,6 +161,7 @@ func (s *script) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 	case "tool-slow":
 		p.cross(place+" slow", 10*time.Second, 2*time.Minute)
 	}
+	w.actionEnds(spec)
 	return plugin.Result{Mutated: true}, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -46,9 +45,9 @@ func Run(o Options) Result {
 	return w.result()
 }
 
-// publish publishes a version of the app.
-func (w *world) publish(ctx context.Context, c *client.Client, version int) error {
-	app, problems := appspec.Parse("app.yaml", []byte(w.plan.config(version)))
+// publish builds what the version of the app needs, and publishes it.
+func (h *person) publish(version int) error {
+	app, problems := appspec.Parse("app.yaml", []byte(h.w.plan.config(version)))
 	if problems != nil {
 		return fmt.Errorf("the simulated app: %v", problems)
 	}
@@ -56,16 +55,25 @@ func (w *world) publish(ctx context.Context, c *client.Client, version int) erro
 	if err != nil {
 		return err
 	}
-	artifacts := map[string]string{}
+	in := wire.PublishVersionRequest{Config: config, Artifacts: map[string]string{}}
 	for i, c := range app.Parts() {
-		artifacts[c.Name] = fmt.Sprintf("sha256:%064x", i+1)
+		if c.Name != h.w.plan.built {
+			in.Artifacts[c.Name] = fmt.Sprintf("sha256:%064x", i+1)
+		}
 	}
-	_, err = c.PublishVersion(ctx, app.Name, wire.PublishVersionRequest{Config: config, Artifacts: artifacts})
-	return err
+	if h.w.plan.built != "" {
+		if in.Builds, err = h.build(app.Name, config); err != nil {
+			return err
+		}
+	}
+	return h.until("publish", func(ctx context.Context) error { _, err := h.c.PublishVersion(ctx, app.Name, in); return err })
 }
 
 // made returns the request that creates the runner.
 func (r runnerPlan) made() control.NewRunner {
+	if r.builds {
+		return control.NewRunner{Name: r.name, File: control.RunnerFile{Set: []string{"runner_configuration.type=local", "runner_configuration.builds=true", "state_storage_configuration.type=" + r.storage}}}
+	}
 	if r.stack {
 		return control.NewRunner{Name: r.name, File: control.RunnerFile{Set: []string{"runner_configuration.type=aws-ecs", "state_storage_configuration.type=" + r.storage}}}
 	}
@@ -81,7 +89,12 @@ func (w *world) setUp() []*person {
 	for _, r := range w.plan.runners {
 		w.must("create a runner", srv.control.EnsureRunner(ctx, org, r.made()))
 	}
-	w.must("publish", admin.until("publish", func(ctx context.Context) error { return w.publish(ctx, admin.c, 1) }))
+	for _, r := range w.plan.runners {
+		if r.builds {
+			w.addHosts(admin, r)
+		}
+	}
+	w.must("publish", admin.publish(1))
 	var persons []*person
 	for _, in := range w.plan.installs {
 		w.must("create an install", admin.until("install", func(ctx context.Context) error {
@@ -94,11 +107,17 @@ func (w *world) setUp() []*person {
 		}
 	}
 	for _, r := range w.plan.runners {
-		for i := range r.hosts {
-			w.addHost(admin, fmt.Sprintf("%s-host%d", r.name, i+1), r)
+		if !r.builds {
+			w.addHosts(admin, r)
 		}
 	}
 	return persons
+}
+
+func (w *world) addHosts(admin *person, r runnerPlan) {
+	for i := range r.hosts {
+		w.addHost(admin, fmt.Sprintf("%s-host%d", r.name, i+1), r)
+	}
 }
 
 func (w *world) addHost(admin *person, name string, r runnerPlan) {
@@ -144,6 +163,7 @@ func (w *world) live(persons []*person) {
 	w.nap(began + w.plan.until - w.since())
 	w.calm()
 	w.repair(persons)
+	w.repairPods()
 	calmed := w.since()
 	open := func() bool {
 		if !isClosed(working) {
@@ -165,6 +185,7 @@ func (w *world) live(persons []*person) {
 	}
 	for open() {
 		w.checkQueued()
+		w.checkSchedules()
 		if w.since()-calmed > settleFor {
 			w.violate("deployments-end", "%s after the last fault: %s", settleFor, w.stuck())
 			return
@@ -197,6 +218,7 @@ func (w *world) heal(h *person) {
 				break
 			}
 			w.checkQueued()
+			w.checkSchedules()
 			if w.since()-began > healFor {
 				w.violate("installs-heal", "%s: %s", h.plan.name, w.stuck())
 				return
@@ -242,7 +264,7 @@ func (w *world) repair(persons []*person) {
 		gone := h.gone
 		h.down = false
 		h.mu.Unlock()
-		if gone {
+		if gone && h.runner.in == "" {
 			w.addHost(persons[0], h.name+"-heir", h.runner)
 		}
 	}
@@ -254,7 +276,7 @@ func (w *world) windDown(persons []*person) {
 	for _, h := range slices.Concat(persons, w.seconds) {
 		h.p.kill()
 	}
-	w.nap(2*collectEvery + time.Minute) // delayed and hidden wake-ups are delivered in this time; no queued job is left for them
+	w.nap(max(2*collectEvery+time.Minute, w.plan.timing.end()-w.since())) // delayed and hidden wake-ups are delivered in this time; no queued job is left for them
 }
 
 // tearDown ends all processes.
@@ -341,6 +363,10 @@ func (w *world) strike(m moment, h *host) {
 		w.mu.Lock()
 		w.clock = time.Duration((w.unit("jump of "+m.name) - 0.5) * float64(4*time.Minute))
 		w.mu.Unlock()
+	case "sweep-stops":
+		w.mu.Lock()
+		w.sweepsAt = w.since() + w.between("minutes of "+m.name, time.Minute, 4*time.Minute)
+		w.mu.Unlock()
 	case "agent-killed":
 		hit = h.agentNow() != nil
 		h.killAgent()
@@ -421,6 +447,13 @@ func (w *world) powerFails(name string) {
 		s.p.kill()
 	}
 	w.losePower(w.unit("share of " + name))
+}
+
+// sweepStops reports whether no sweep runs now, as when the timer of the sweep fails.
+func (w *world) sweepStops() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.quiet && w.since() < w.sweepsAt
 }
 
 func (w *world) setOutage(on bool) {

@@ -40,7 +40,7 @@ var kinds = []kind{
 // is the mean number of faults of the kind in a run.
 var timed = []kind{
 	{"server-killed", 0.5}, {"server-restarted", 0.3}, {"server-upgraded", 0.4}, {"power-lost", 0.3}, {"outage", 0.3},
-	{"server-clock-jumps", 0.4},
+	{"server-clock-jumps", 0.4}, {"sweep-stops", 0.3},
 	{"agent-killed", 0.5}, {"agent-paused", 0.4}, {"agent-drained", 0.4}, {"agent-replaced", 0.3},
 	{"step-killed", 0.6}, {"step-paused", 0.6}, {"tool-killed", 0.3},
 	{"host-rebooted", 0.3}, {"host-paused", 0.4}, {"host-gone", 0.2}, {"host-cut", 0.5}, {"host-clock-jumps", 0.3},
@@ -63,7 +63,11 @@ type scenario struct {
 	until    time.Duration // end of the faults
 	app      []component
 	ground   string // the component that creates the sandbox, on which all others stand; "": the app has none
+	agent    string // the component that deploys a runner in the sandbox, which runs the jobs of all that come after it; "": no runner is there
 	action   bool   // the app has an action, which persons run by hand
+	built    string // the component whose source is in a repository, so that a build makes its artifact; "": the app has none
+	hooks    []hook // actions that deployments run
+	timing   timing // of the action that runs by itself; zero: the app has none
 	runners  []runnerPlan
 	installs []installPlan
 	moments  []moment
@@ -82,7 +86,9 @@ type runnerPlan struct {
 	storage  string
 	hosts    int
 	capacity int
-	stack    bool // as in a customer's stack: of kind aws-ecs, and the agent's file is final
+	stack    bool   // as in a customer's stack: of kind aws-ecs, and the agent's file is final
+	builds   bool   // the runner builds apps
+	in       string // the install in whose sandbox the runner is; "": a runner that exists before the installs
 }
 
 type installPlan struct {
@@ -142,7 +148,11 @@ func draw(w *world) scenario {
 	s.action = w.unit("action") < 0.5
 	if len(s.app) > 1 && w.unit("sandbox") < 0.5 {
 		s.ground = s.app[0].name // the only one that certainly needs no other
+		if len(s.app) > 2 && w.unit("runner in the sandbox") < 0.5 {
+			s.agent = s.app[1].name // it needs at most the sandbox
+		}
 	}
+	s.hooks, s.timing = drawHooks(w, s.app), drawTiming(w, s.until)
 	for i := range 1 + w.intn("runners", 2) {
 		r := runnerPlan{name: fmt.Sprint("runner", i+1), storage: "http", hosts: 1 + w.intn(fmt.Sprint("hosts ", i), 2),
 			capacity: 1 + w.intn(fmt.Sprint("capacity ", i), 3)}
@@ -167,6 +177,10 @@ func draw(w *world) scenario {
 		}
 		s.installs = append(s.installs, inst)
 	}
+	if w.unit("build") < 0.25 {
+		s.built = s.app[len(s.app)-1].name
+		s.runners = append(s.runners, runnerPlan{name: buildRunner, storage: "http", hosts: 1 + w.intn("hosts that build", 2), capacity: 2, builds: true})
+	}
 	return s
 }
 
@@ -180,6 +194,9 @@ func (s scenario) standsOn(name string) (needs []string) {
 	if s.ground != "" && s.ground != name && !slices.Contains(needs, s.ground) {
 		needs = append(needs, s.ground)
 	}
+	if s.inSandbox(name) && !slices.Contains(needs, s.agent) {
+		needs = append(needs, s.agent)
+	}
 	return needs
 }
 
@@ -188,17 +205,33 @@ func (s scenario) config(version int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "fairlead: v1\nname: app\ninputs:\n  size: {type: number, default: 1}\n  secret: {type: string, sensitive: true, default: hush}\n")
 	if s.ground != "" {
-		fmt.Fprintf(&b, "sandbox: {kind: aws-ecs, created_by: %s}\n", s.ground) // of a kind that fits each runner
+		fmt.Fprintf(&b, "sandbox:\n  kind: aws-ecs\n  created_by: %s\n", s.ground) // of a kind that fits each runner
+	}
+	if s.agent != "" {
+		fmt.Fprintf(&b, sandboxRunner, s.agent)
 	}
 	fmt.Fprintf(&b, "components:\n")
 	for _, c := range s.app {
-		fmt.Fprintf(&b, "  %s:\n    type: terraform\n    source: ./%s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, c.name, version)
+		source := "./" + c.name
+		if c.name == s.built {
+			source = fmt.Sprintf("%s\n    git: {url: %s, ref: %q}", c.name, repository, commitOf(version))
+		}
+		fmt.Fprintf(&b, "  %s:\n    type: %s\n    source: %s\n    vars:\n      size: ${inputs.size}\n      secret: ${inputs.secret}\n      version: %d\n", c.name, s.typeOf(c.name), source, version)
 		for _, n := range c.needs {
 			fmt.Fprintf(&b, "      from_%s: ${components.%s.outputs.id}\n", n, n)
 		}
 	}
+	if s.action || s.hooks != nil || s.timing.set() {
+		fmt.Fprintf(&b, "actions:\n")
+	}
 	if s.action {
-		fmt.Fprintf(&b, "actions:\n  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}}\n", actionName, actionName)
+		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}}\n", actionName, actionName)
+	}
+	if s.timing.set() {
+		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}, schedule: {cron: \"%s\", timezone: %s}}\n", scheduledName, scheduledName, s.timing.cron(), s.timing.zone)
+	}
+	for _, k := range s.hooks {
+		fmt.Fprintf(&b, "  %s: {type: script, source: ./%s, vars: {size: \"${inputs.size}\"}, %s: [%s.%s]}\n", k.name, k.name, k.when, k.component, k.operation)
 	}
 	return b.String()
 }

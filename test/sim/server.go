@@ -79,6 +79,7 @@ func (w *world) startServer() *server {
 		Store: store.New(&simEngine{s.p, w.backing}), Queue: &simQueue{s.p, w.backing}, Log: &simLog{s.p, w.backing}, Blobs: &simBlobs{s.p, w.backing},
 		Sealer: seal.NewKeyring(w.sealKey), Signer: events.NewSigner(w.signKey), Minter: identity.NewMinter(w.tokenKey), IDs: w.id,
 		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(), Parallelism: w.parallelism(), LogBudget: w.logBudget(),
+		AgentFacts: control.AgentFacts{URL: "https://control.example"},
 	}
 	if w.plan.marks != nil {
 		deps.Access, deps.CancelMarks, deps.Intervals = markAccess{}, w.plan.marks, control.Metered()
@@ -132,6 +133,9 @@ func (s *server) sweep() {
 		s.p.cross(place, sweepEvery, sweepEvery+sweepEvery/100)
 		if !s.p.alive() {
 			return
+		}
+		if s.p.w.sweepStops() {
+			continue
 		}
 		if _, err := s.control.Sweep(context.WithValue(s.p.ctx, siteKey{}, site{name: place, sweep: true})); err != nil {
 			s.p.w.note("%s: %v", place, err)

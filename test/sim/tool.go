@@ -301,7 +301,7 @@ func (r *run) apply(saved []byte) error {
 		case ok:
 			r.st.Resources[name] = r.p.w.ledger.update(r, have, want)
 		default:
-			r.st.Resources[name] = r.p.w.ledger.create(r, want)
+			r.st.Resources[name] = r.p.w.ledger.create(r, name, want)
 		}
 		r.say("%s: changed", name)
 		if time.Since(saves) > 20*time.Second { // OpenTofu has the same interval

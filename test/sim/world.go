@@ -105,11 +105,14 @@ type world struct {
 	net      *network
 	servers  []*server // the servers that answer
 	hosts    []*host
-	seconds  []*person // second persons of installs, who only react to waiting plans
+	sweepsAt time.Duration       // no sweep runs before this time
+	seconds  []*person           // second persons of installs, who only react to waiting plans
+	clusters map[string]*cluster // by install and component
+	pods     map[string]*pod     // agents in sandboxes, by install
 }
 
 func newWorld(o Options) *world {
-	w := &world{opt: o, start: time.Now(), counts: map[string]int{}, faults: map[string]int{}, ended: make(chan struct{})}
+	w := &world{opt: o, start: time.Now(), counts: map[string]int{}, faults: map[string]int{}, ended: make(chan struct{}), clusters: map[string]*cluster{}, pods: map[string]*pod{}}
 	if o.Only != nil {
 		w.only = map[string]bool{}
 		for _, name := range o.Only {

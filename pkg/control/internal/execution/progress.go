@@ -257,6 +257,9 @@ func unplannable(d store.Deployment, cmd deployment.Command, err error) (deploym
 		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs,
 			Message: unplanned(d.Deployment, problem)}, nil
 	}
+	if unmade, ok := errors.AsType[*unmadeRunner](err); ok {
+		return deployment.Unplannable{Component: cmd.Component, Skip: d.PlanOnly, Reason: fairlead.ReasonNeedsOutputs, Message: unmade.Error()}, nil
+	}
 	if fairlead.KindOf(err) == fairlead.KindInvalid || slices.Contains([]fairlead.Code{fairlead.CodeVersionAltered, fairlead.CodeRunnerExists, fairlead.CodeStateStorageChanged}, fairlead.CodeOf(err)) {
 		return deployment.Unplannable{Component: cmd.Component, Reason: fairlead.CodeOf(err).Reason(), Message: err.Error()}, nil
 	}

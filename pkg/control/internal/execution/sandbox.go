@@ -14,7 +14,8 @@ import (
 )
 
 // placeOf returns the install as the jobs of the command's node see it: in the sandbox, or outside of it. Before the plan of
-// the component that deploys the runner in the sandbox, it makes that runner.
+// the component that deploys the runner in the sandbox, it makes that runner. The error is an *unmadeRunner if the node needs that
+// runner before a deployment has made it.
 func placeOf(tx *kernel.Tx, inst *store.Stored[store.Install], d store.Deployment, cmd deployment.Command) (store.Install, error) {
 	n := d.Node(cmd.Component)
 	if n.Destroy {
@@ -35,7 +36,17 @@ func placeOf(tx *kernel.Tx, inst *store.Stored[store.Install], d store.Deploymen
 		}
 	}
 	sandbox, err := catalog.InSandbox(tx, inst.V, v, cmd.Component)
+	if err == nil && sandbox && inst.V.SandboxRunner == nil {
+		err = &unmadeRunner{by: v.Spec.Sandbox.Runner.DeployedBy}
+	}
 	return inst.V.In(sandbox), err
+}
+
+// unmadeRunner is the error of a job in the sandbox whose runner the deployment has not made. A plan makes no runner.
+type unmadeRunner struct{ by string } // the component that deploys the runner
+
+func (e *unmadeRunner) Error() string {
+	return "not planned: needs the runner in the sandbox, which component " + e.by + " deploys"
 }
 
 // runnerOf returns the runner of the node's jobs. ok is false if the deployment itself makes it.

@@ -299,7 +299,7 @@ type RegistryRef struct {
 	URL        string `json:"url,omitempty"`      // such as https://registry.example.com; control-plane: "", the step knows it
 	Repository string `json:"repository"`         // of this component only
 	Variable   string `json:"variable,omitempty"` // oci: name of the environment variable with the login; "": none
-	CA         string `json:"-"`                  // name of the environment variable with the server's certificates in PEM; only a step sets it
+	CA         string `json:"ca,omitempty"`       // name of the environment variable with the server's certificates in PEM; "": those that the machine trusts
 	Region     string `json:"region,omitempty"`   // ecr
 }
 

@@ -32,6 +32,7 @@ func TestBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tool := toolOrSkip(t)
 	signer := imagetest.NewSigner(t)
 	archive := tofu.NewMirror(t, true).Files[0]
 	t.Run("story", func(t *testing.T) {
@@ -55,6 +56,11 @@ func TestBundle(t *testing.T) {
 				ts.Fatalf("%s is %q", args[0], got)
 			}
 		}
+		p.Cmds["private"] = func(ts *testscript.TestScript, neg bool, args []string) { // private FILE: starts the registry PRIVATE, and writes its CA
+			host, ca := imagetest.StartPrivate(t)
+			ts.Setenv("PRIVATE", host)
+			ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(ca), 0o600))
+		}
 		p.Cmds["capture"] = capture
 		p.Cmds["chart"] = chart
 		p.Files, p.Dir = storiesOf(t, p.Dir), ""
@@ -64,6 +70,7 @@ func TestBundle(t *testing.T) {
 			env.Values[registries{}] = r
 			env.Setenv("FAIRLEAD_PLUGINS", plugins)
 			env.Setenv("FAIRLEAD_REGISTRY", program.Build(t, "cmd/fairlead-registry"))
+			env.Setenv("FAIRLEAD_TOFU", tool)
 			env.Setenv("KUBECONFIG", kubeconfig)
 			env.Setenv("FAIRLEAD_PASS_ENV", "KUBECONFIG")
 			env.Setenv("EXAMPLES", examples)

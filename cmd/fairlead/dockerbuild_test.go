@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fairlead/fairlead/runner/images/imagetest"
 	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
 	"github.com/fairlead/fairlead/tools/buildkitd/daemon"
 	"github.com/fairlead/fairlead/tools/kotool"
@@ -57,6 +58,7 @@ func TestDockerBuild(t *testing.T) {
 			env.Setenv("BUILDKIT", address)
 			env.Setenv("GENERATOR", generator)
 			env.Setenv("BASE", static)
+			env.Setenv("REGISTRY", imagetest.Start(t).Host)
 			env.Setenv("PATH", strings.Join([]string{bin, compiler, env.Getenv("PATH")}, string(filepath.ListSeparator)))
 			return setup(env)
 		}

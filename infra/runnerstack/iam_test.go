@@ -63,6 +63,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	mine := map[string]any{"aws:ResourceTag/fairlead_install": install}
 	mode := "arn:aws:ssm:eu-central-1:111122223333:parameter/fairlead/" + install + "/mode"
 	repository := "arn:aws:ecr:eu-central-1:111122223333:repository/fairlead/" + install + "/web"
+	mirror := "arn:aws:ecr:eu-central-1:111122223333:repository/fairlead/mirror"
 	made := map[string]any{"aws:ResourceTag/fairlead_install": install, "aws:RequestTag/fairlead_install": install}
 	earlier := map[string]any{"iam:PermissionsBoundary": strings.TrimSuffix(boundaryARN, "0") + "of-a-deleted-stack"}
 	ofECS := func(resource string) string { return "arn:aws:ecs:eu-central-1:111122223333:" + resource }
@@ -126,6 +127,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ReadOnlyRole", "ecr:PutImage", repository, mine, false, "a plan copies an image"},
 		{"ReadOnlyRole", "ecr:BatchDeleteImage", repository, mine, false, "a plan removes an image"},
 		{"ReadOnlyRole", "ecr:CreateRepository", repository, mine, false, "a plan makes a repository"},
+		{"ReadOnlyRole", "ecr:BatchGetImage", mirror, nil, true, "a plan finds an image in the customer's mirror"},
+		{"ReadOnlyRole", "ecr:GetDownloadUrlForLayer", mirror, nil, true, "a plan takes a provider from the customer's mirror"},
+		{"ProvisionRole", "ecr:GetDownloadUrlForLayer", mirror, nil, true, "an apply takes a provider from the customer's mirror"},
+		{"DeployRole", "ecr:GetDownloadUrlForLayer", mirror, nil, true, "an image is copied from the customer's mirror"},
+		{"DeprovisionRole", "ecr:GetDownloadUrlForLayer", mirror, nil, true, "a destroy takes a provider from the customer's mirror"},
+		{"DeployRole", "ecr:PutImage", mirror, nil, false, "an apply writes to the customer's mirror"},
+		{"DeprovisionRole", "ecr:BatchDeleteImage", mirror, nil, false, "a destroy removes an image of the customer's mirror"},
 		{"DeployRole", "rds:DeleteDBInstance", "arn:aws:rds:eu-central-1:111122223333:db:orders", mine, false, "a deployment removes a database"},
 		{"DeployRole", "dynamodb:DeleteTable", "arn:aws:dynamodb:eu-central-1:111122223333:table/orders", mine, false, "a deployment removes a table"},
 		{"DeployRole", "s3:DeleteBucket", "arn:aws:s3:::app-data", nil, false, "a deployment removes a bucket"},

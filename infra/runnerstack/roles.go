@@ -155,6 +155,10 @@ func (b *builder) guards() []string {
 var useOfGuards = []string{"iam:Get*", "iam:List*",
 	"kms:*crypt*", "kms:Describe*", "kms:G*", "kms:List*", "s3:DeleteObject", "s3:Get*", "s3:List*", "s3:PutObject"}
 
+// mirrorOfBundles is the path of the repository to which the customer copies the bundles of closed apps. The jobs of each install of
+// the account only read it.
+const mirrorOfBundles = "/fairlead/mirror"
+
 // ceiling returns the boundary. It is the upper limit of the permissions of each role
 // of the runner and of the app, even if the role's policies allow more.
 func (b *builder) ceiling() []policy.Statement {
@@ -165,12 +169,13 @@ func (b *builder) ceiling() []policy.Statement {
 		// The parameter's pattern excludes iam and sts, so no role can assume another one. A service that the
 		// app does not use, such as CloudFormation with the roles of others' stacks, is closed to each role.
 		{Sid: "Services", Actions: whole(b.p.appActions.ValueAsList()), Resources: []string{"*"}},
-		{Sid: "States", Actions: []string{"s3:*", "kms:*", "ecr:*"}, Resources: []string{bucket, bucket + "/*", key, "arn:*:ecr:*:" + b.account + ":repository" + b.ownPath() + "*"}},
+		{Sid: "States", Actions: []string{"s3:*", "kms:*", "ecr:*"}, Resources: []string{bucket, bucket + "/*", key, "arn:*:ecr:*:*:repository" + b.ownPath() + "*",
+			"arn:*:ecr:*:" + b.account + ":repository" + mirrorOfBundles}}, // OthersStay lets them only read it
 		{Sid: "ReadRoles", Actions: append([]string{"ecr:GetAuthorizationToken"}, readRoles...), Resources: []string{"*"}},
 		{Sid: "AppRoles", Actions: []string{"iam:*"}, Resources: b.appIAM()},
 		{Sid: "ServiceLinkedRoles", Actions: []string{"iam:CreateServiceLinkedRole"}, Resources: []string{b.iamARN("role/aws-service-role/*")}},
 
-		{Sid: "GiveUnderTheBoundary", Deny: true, Actions: makeRoles, Resources: []string{"*"}, Conditions: map[string]map[string]any{
+		{Sid: "GiveUnderTheBoundary", Deny: true, Actions: []string{"iam:CreateRole", "iam:PutRoleP*", "iam:AttachRoleP*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"StringNotEquals": b.underBoundary()["StringEquals"]}},
 		{Sid: "RunnerStays", Deny: true, NotActions: useOfGuards, Resources: b.guards()},
 		// RunTask and ListTasks name a cluster, and no resource in it.
@@ -262,15 +267,15 @@ func (b *builder) statements(operation string) []policy.Statement {
 	// Each component with an image has a repository of its own below the install's path, which its apply makes.
 	own := []string{"arn:" + b.partition + ":ecr:*:" + b.account + ":repository" + b.ownPath() + "*"}
 	look := []policy.Statement{
-		{Sid: "ReadImages", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:ListImages"}, Resources: own},
+		{Sid: "ReadImages", Actions: []string{"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer", "ecr:ListImages"}, Resources: append(slices.Clone(own), "arn:"+b.partition+":ecr:*:"+b.account+":repository"+mirrorOfBundles)},
 		{Sid: "RegistryLogin", Actions: []string{"ecr:GetAuthorizationToken"}, Resources: []string{"*"}},
 	}
 	remove := policy.Statement{Sid: "RemoveImages", Actions: []string{"ecr:BatchDeleteImage"}, Resources: own}
 	push := append(slices.Clone(look), remove, policy.Statement{Sid: "CopyImages",
 		Actions: []string{"ecr:CreateRepository", "ecr:TagResource", "ecr:InitiateLayerUpload", "ecr:UploadLayerPart", "ecr:CompleteLayerUpload", "ecr:PutImage"}, Resources: own})
 	switch operation {
-	case provision:
-		list = append(append(list, write, app), roles...)
+	case provision: // the providers of a closed app's module are in the mirror
+		list = append(append(append(list, write, app), roles...), look...)
 	case deploy:
 		list = append(append(append(list, write, app), roles...), push...)
 		list = append(list, policy.Statement{Sid: "DataStays", Deny: true, Actions: loses, Resources: []string{"*"}})

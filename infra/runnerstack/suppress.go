@@ -26,7 +26,7 @@ var reasons = map[string]string{
 	"ServiceLinkedRoles":   "roles that AWS defines, and that a service makes for itself",
 	"ReadData":             "whether plans read data is the customer's choice, a parameter; by default these are AWS's public parameters alone",
 	"OpenData":             "whether plans read data is the customer's choice, a parameter; by default this is the states' key alone",
-	"ReadImages":           "repositories of the install alone, below its path",
+	"ReadImages":           "repositories of the install alone, below its path, and the customer's mirror of bundles",
 	"RemoveImages":         "repositories of the install alone, below its path",
 	"CopyImages":           "repositories of the install alone, below its path; a component names each",
 	"RegistryLogin":        "the action knows no resource; it opens what the other statements allow",

@@ -143,6 +143,13 @@ func renderSecrets(all []control.DeclaredSecret) (out []wire.CustomerSecret) {
 	return out
 }
 
+func renderImages(all []control.DeclaredImage) (out []wire.ScriptImage) {
+	for _, i := range all {
+		out = append(out, wire.ScriptImage(i))
+	}
+	return out
+}
+
 func renderEffective(e control.Effective) *wire.Effective {
 	out := &wire.Effective{Version: string(e.Version), Names: e.Names, Inputs: renderValues(e.Inputs), Environment: renderValues(e.Environment),
 		Components: map[string]map[string]wire.EffectiveValue{}, Off: e.Off, Undeployed: []wire.Undeployed{}}

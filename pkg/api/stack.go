@@ -65,8 +65,14 @@ func (s *server) stackRoutes(c *control.Control) {
 		})
 }
 
-// showStack answers with a stack, and the actions and the customer's secrets that the
-// install's app declares.
+// declared is what an install's app declares and the customer's stack gives.
+type declared struct {
+	actions awsaction.Grants // none: the template's default applies
+	secrets []control.DeclaredSecret
+	images  []control.DeclaredImage // of scripts
+}
+
+// showStack answers with a stack, and with what the install's app declares.
 func (s *server) showStack(ctx context.Context, c *control.Control, v control.Stack) (*body[wire.Stack], error) {
 	actions, err := c.DeclaredActions(ctx, callerOf(ctx).org, v.InstallName)
 	if err != nil {
@@ -76,7 +82,11 @@ func (s *server) showStack(ctx context.Context, c *control.Control, v control.St
 	if err != nil {
 		return nil, err
 	}
-	return answer(s.renderStack(v, actions, secrets), nil)
+	images, err := c.DeclaredImages(ctx, callerOf(ctx).org, v.InstallName)
+	if err != nil {
+		return nil, err
+	}
+	return answer(s.renderStack(v, declared{actions: actions, secrets: secrets, images: images}), nil)
 }
 
 type listStacksInput struct {
@@ -90,7 +100,7 @@ func (s *server) listStacks(c *control.Control) {
 		problems: listing},
 		func(ctx context.Context, in *listStacksInput) (*paged[wire.Stack], error) {
 			actions := map[fairlead.InstallID]awsaction.Grants{}
-			render := func(v control.Stack) wire.Stack { return s.renderStack(v, actions[v.Install], nil) }
+			render := func(v control.Stack) wire.Stack { return s.renderStack(v, declared{actions: actions[v.Install]}) }
 			return list(&in.ListInput, render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
 				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
 				for _, v := range all {
@@ -125,12 +135,12 @@ func (s *server) published() error {
 		Hint: "Publish both, and set FAIRLEAD_STACK_TEMPLATE_URL and FAIRLEAD_RUNNER_IMAGE."}
 }
 
-// renderStack renders a stack. The parameter actions has what the install's app declares;
-// none: the template's default applies. The parameter secrets lists what it needs from the customer.
-func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets []control.DeclaredSecret) wire.Stack {
+// renderStack renders a stack with what the install's app declares.
+func (s *server) renderStack(v control.Stack, app declared) wire.Stack {
+	actions := app.actions
 	keys := AgentFacts("", s.Keys).TrustedKeys
 	out := wire.Stack{Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
-		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL, CustomerSecrets: renderSecrets(secrets),
+		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL, CustomerSecrets: renderSecrets(app.secrets), ScriptImages: renderImages(app.images),
 		Parameters: []wire.StackParameter{
 			{Name: wire.StackControlPlaneURL, Value: s.Stack.URL}, {Name: wire.StackInstallID, Value: string(v.Install)},
 			{Name: wire.StackRunnerID, Value: string(v.Runner)}, {Name: wire.StackExternalID, Value: v.ExternalID},
@@ -145,6 +155,9 @@ func (s *server) renderStack(v control.Stack, actions awsaction.Grants, secrets 
 		}
 		out.AppUses = actions.Sentences()
 		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppUses, Value: usesForm(out.AppUses)})
+	}
+	if images := wire.DistinctImages(out.ScriptImages); len(images) > 0 && len(images) <= wire.MaxScriptImages {
+		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackScriptImages, Value: strings.Join(images, ",")})
 	}
 	out.QuickCreateURL, out.Update = quickCreate(out, v.Next), s.update(v, actions)
 	out.Parameters = append(out.Parameters, statesParameters(v.States)...)

@@ -83,6 +83,18 @@ func (a *App) OwnImage() string {
 	return ""
 }
 
+// OwnImages returns the images in which parts of the app run on the runner of its install, by the name of the part. It does not have
+// the images that are outputs of components, because only an install knows them.
+func (a *App) OwnImages() map[string]string {
+	images := map[string]string{}
+	for _, part := range a.Parts() {
+		if text, ok := part.Image.tree.(string); ok && !a.InSandbox(part.Name) {
+			images[part.Name] = text
+		}
+	}
+	return images
+}
+
 // kindsWithImages returns the kinds of runners that start jobs in an image of their own.
 func kindsWithImages() []string {
 	return slices.DeleteFunc(runnerKinds(), func(k string) bool { return !runnerspec.Kind(k).OwnImages() })

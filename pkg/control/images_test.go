@@ -28,8 +28,8 @@ func TestSpecNamesTheRepositoryOfAnImage(t *testing.T) {
 		settings []string
 		want     events.RegistryRef // INSTALL in the repository stands for the install's identifier
 	}{
-		"any registry": {[]string{"registry.type=oci", "registry.url=https://registry.example.com/", "registry.prefix=vendor/acme", "registry.credentials=REGISTRY_LOGIN"},
-			events.RegistryRef{Kind: "oci", URL: "https://registry.example.com", Repository: "vendor/acme/INSTALL/seed", Variable: "REGISTRY_LOGIN"}},
+		"any registry": {[]string{"registry.type=oci", "registry.url=https://registry.example.com/", "registry.prefix=vendor/acme", "registry.credentials=REGISTRY_LOGIN", "registry.ca=REGISTRY_CA"},
+			events.RegistryRef{Kind: "oci", URL: "https://registry.example.com", Repository: "vendor/acme/INSTALL/seed", Variable: "REGISTRY_LOGIN", CA: "REGISTRY_CA"}},
 		"ECR": {[]string{"registry.type=ecr", "registry.account='123456789012'", "registry.region=cn-north-1", "registry.prefix=fairlead"},
 			events.RegistryRef{Kind: "ecr", URL: "https://123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", Repository: "fairlead/INSTALL/seed", Region: "cn-north-1"}},
 		"the control plane's": {[]string{"registry.type=control-plane"}, events.RegistryRef{Kind: "control-plane", Repository: "images/default/INSTALL/seed"}},

@@ -57,6 +57,7 @@ type (
 	Bound          = catalog.Bound
 	BuiltBy        = catalog.BuiltBy
 	Component      = catalog.Component
+	DeclaredImage  = catalog.DeclaredImage
 	DeclaredSecret = catalog.DeclaredSecret
 	Effective      = catalog.Effective
 	EffectiveValue = catalog.EffectiveValue

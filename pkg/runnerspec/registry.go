@@ -70,6 +70,7 @@ type RegistryOCI struct {
 	RegistryCommon
 	Address     string `json:"url" must:"true" check:"registry" alias:"host registry" doc:"URL of the registry, without a path. http is for a registry that only a private network reaches."`
 	Credentials string `json:"credentials,omitempty" check:"variable" alias:"login password_variable" doc:"Name of an environment variable of jobs that holds the login: USER:PASSWORD, or a Docker configuration such as a pull secret has. Set it in job.secrets, or the customer sets it in the agent's file. If absent: the registry needs no login."`
+	CA          string `json:"ca,omitempty" check:"variable" alias:"ca_variable certificate_authority" doc:"Name of an environment variable of jobs that holds certificates in PEM: those of the private CA that signed the registry's certificate. Set it in job.environment or job.secrets, or the customer sets it in the agent's file. Only requests to this registry trust them. If absent: the certificates that the machine trusts."`
 }
 
 // URL is the address.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,7 +85,14 @@ func connect(ctx context.Context, req pluginprotocol.Request) (*connection, erro
 		return nil, err
 	}
 	if r.CA != "" {
-		c.cas[c.target.Host()] = os.Getenv(r.CA)
+		text := os.Getenv(r.CA)
+		if text == "" {
+			return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the variable %s, which registry.ca of the runner's configuration names, is not set: give it to the jobs, in job.environment, or under secrets in the agent's file", r.CA)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM([]byte(text)) {
+			return nil, plugin.Errorf(fairlead.ReasonEnvInvalid, "the variable %s, which registry.ca of the runner's configuration names, has no certificate in PEM: set it to the whole text of the CA's PEM file", r.CA)
+		}
+		c.cas[c.target.Host()] = text
 	}
 	if r.Login != "" {
 		text, ok := os.LookupEnv(r.Login)

@@ -102,6 +102,7 @@ func allowedSkips(short bool) []allowedSkip {
 			"runner/plugin/program":                   {"TestEveryViolationHasItsReason"},
 			"runner/plugin/terraform":                 {"TestEmptyDiskTakesLockedProviderFromMirror", "TestProvisionerOutputDoesNotRepeatAnApply", "TestVariablesReachInitPlanAndApply"},
 			"test/sim":                                {"TestCancelInterruptsWithin3SecondsOnAWS", "TestCancelWaitsForASaveOfFiveMinutes", "TestDeathsAreNoticed", "TestFailureReportRepeatsTheFailure", "TestLostWakeUpIsNoticed", "TestSameSeedIsTheSameRun"},
+			"functions/internal/awstest":              {"TestClosedAppDeploysThroughTheStacks"},
 		} {
 			for _, test := range tests {
 				add("a short run has it on one day in two or three, because it is slow and tests code that changes seldom", testName{pkg, test})

@@ -104,8 +104,12 @@ func (g *registry) make(name string) {
 
 var inRepository = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs|tags|referrers)/`)
 
-// imagesOf is the beginning of the names of repositories for the images of installs.
-const imagesOf = "fairlead/ins_"
+// imagesOf is the beginning of the names of repositories for the images of installs, and mirrorOf the repository with the bundles of
+// closed apps.
+const (
+	imagesOf = "fairlead/ins_"
+	mirrorOf = "fairlead/mirror"
+)
 
 // ServeHTTP serves the pushes and pulls of clients.
 func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +137,7 @@ func (g *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if m := inRepository.FindStringSubmatch(r.URL.Path); m != nil {
 		g.mu.Lock()
-		made, images := g.made[m[1]], strings.HasPrefix(m[1], imagesOf)
+		made, images := g.made[m[1]], strings.HasPrefix(m[1], imagesOf) || m[1] == mirrorOf
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			g.pushed++
 		}

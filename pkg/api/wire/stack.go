@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -39,8 +40,8 @@ const StackJobSecrets = "JobSecrets"
 // MaxStackSecrets is the number of secrets that StackJobSecrets can hold.
 const MaxStackSecrets = 8
 
-// StackScriptImages is the parameter with the images in which scripts of the app run. MaxScriptImages is how many it can
-// hold.
+// StackScriptImages is the parameter with the images in which scripts of the app run. The control plane sets it if it knows
+// at most MaxScriptImages of them, which is how many the parameter can hold.
 const (
 	StackScriptImages = "ScriptImages"
 	MaxScriptImages   = 4
@@ -98,6 +99,8 @@ type Stack struct {
 
 	CustomerSecrets []CustomerSecret `json:"customer_secrets,omitempty" doc:"Secrets that the app needs from the customer, in the parameter JobSecrets of the stack; on single stacks only"`
 
+	ScriptImages []ScriptImage `json:"script_images,omitempty" doc:"Images in which scripts of the app's newest version run, without those that a component copies. The parameter ScriptImages has them, if there are few enough; on single stacks only"`
+
 	Report     *StackReport  `json:"report,omitempty" doc:"Absent until the first report of its runner"`
 	ReportedAt *time.Time    `json:"reported_at,omitempty" doc:"When the report last changed"`
 	Changes    []StackChange `json:"changes,omitempty" doc:"Changes of the report, newest first"`
@@ -106,6 +109,22 @@ type Stack struct {
 
 	Update *StackUpdate    `json:"update,omitempty" doc:"Absent if the stack has the current template and image, grants what the app declares and uses the states of the install, and before the first report"`
 	Left   []StackResource `json:"left,omitempty" doc:"What stays in the customer's account when the stack is deleted, and what replaced stacks left there"`
+}
+
+// ScriptImage is an image, by digest, in which the jobs of a component or an action run.
+type ScriptImage struct {
+	Component string `json:"component" doc:"A component, or actions.NAME"`
+	Image     string `json:"image"`
+}
+
+// DistinctImages returns the images, each once, in their order.
+func DistinctImages(all []ScriptImage) (images []string) {
+	for _, i := range all {
+		if !slices.Contains(images, i.Image) {
+			images = append(images, i.Image)
+		}
+	}
+	return images
 }
 
 // CustomerSecret is a secret that the app's newest version needs from the customer. The

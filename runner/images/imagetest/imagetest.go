@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -95,6 +96,17 @@ func Serve(t testing.TB, h http.Handler) *Registry {
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	return &Registry{Proxy: p, Host: strings.TrimPrefix(s.URL, "http://")}
+}
+
+// StartPrivate starts a registry whose certificate is of a private CA, which no machine trusts, and returns the CA's certificate in
+// PEM. It ends with the test. Push and Pull do not reach it.
+func StartPrivate(t testing.TB) (host, ca string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(process(t))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that does not trust it
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "https://"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 }
 
 // URL returns the URL of the registry.

@@ -154,7 +154,7 @@ func NewClient(target Target, o Options, sources ...ref.Ref) *Client {
 		if err != nil { // the machine trusts none
 			pool = x509.NewCertPool()
 		}
-		pool.AppendCertsFromPEM([]byte(ca)) // the agent refuses to start with a wrong one
+		pool.AppendCertsFromPEM([]byte(ca)) // the caller has checked it
 		answers.own[name] = transport.Clone()
 		answers.own[name].TLSClientConfig = &tls.Config{RootCAs: pool}
 	}

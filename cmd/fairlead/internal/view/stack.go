@@ -96,6 +96,7 @@ func (s Stack) Human(p *Page) {
 		p.Line("%s", uses)
 	}
 	secrets(p, s.CustomerSecrets)
+	scriptImages(p, s.ScriptImages)
 	p.Line("%s", fmt.Sprintf("Acknowledge that the stack creates named IAM resources (CAPABILITY_NAMED_IAM). Stack name: %s", s.StackName))
 	if exists {
 		return
@@ -104,6 +105,19 @@ func (s Stack) Human(p *Page) {
 	if s.reuses() {
 		p.Line("ExistingStateBucket and ExistingStateKey let the stack continue with the states that an earlier stack left. If the bucket was removed, leave both empty.")
 	}
+}
+
+// scriptImages writes what the vendor and the customer must do if the stack has no place for all images of scripts.
+func scriptImages(p *Page, all []wire.ScriptImage) {
+	n := len(wire.DistinctImages(all))
+	if n <= wire.MaxScriptImages {
+		return
+	}
+	p.Gap()
+	p.Line("The scripts of the app run in %d images, and the parameter ScriptImages has place for %d.", n, wire.MaxScriptImages)
+	table(p, []string{"COMPONENT", "IMAGE"}, all, func(i wire.ScriptImage) []string { return []string{i.Component, i.Image} })
+	p.Line("The link lists none of them. The customer sets ScriptImages to the images of the scripts that the install uses: at most %d, separated by commas. The plan of every other script fails. Better, use fewer images.", wire.MaxScriptImages)
+	p.Gap()
 }
 
 func (s Stack) reuses() bool {

@@ -69,7 +69,7 @@ func RegistryRef(r store.Runner, in store.Install, component, kind string) (*eve
 	ref := &events.RegistryRef{Kind: string(of.Kind()), URL: of.URL(), Repository: of.Repository(string(in.ID), component)}
 	switch of := of.(type) {
 	case *runnerspec.RegistryOCI:
-		ref.Variable = of.Credentials
+		ref.Variable, ref.CA = of.Credentials, of.CA
 	case *runnerspec.RegistryECR:
 		ref.Region = of.Region
 	case *runnerspec.RegistryControlPlane:

@@ -110,6 +110,16 @@ func (w *world) start(slots int, env ...string) {
 	}
 }
 
+// recorded returns of how many tasks the agent has stored the ARN. A next agent searches for any other task, and waits two
+// minutes for one that has ended.
+func (w *world) recorded() (n int) {
+	records, err := filepath.Glob(filepath.Join(w.data, "steps", "*", "ecs-task"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(records)
+}
+
 // kill kills the agent with SIGKILL.
 func (w *world) kill() { w.stop(syscall.SIGKILL) }
 
@@ -274,7 +284,7 @@ func TestNextAgentEndsTheWarmTasksOfAKilledOne(t *testing.T) {
 	w := newWorld(t)
 	w.start(4)
 	d := w.deploy("a", "b")
-	w.Until("four tasks", func() bool { return len(w.cloud.Pending()) == 4 })
+	w.Until("four tasks, which the agent has recorded", func() bool { return len(w.cloud.Pending()) == 4 && w.recorded() == 4 })
 	old := ahead(w.cloud.Pending())
 	w.kill()
 	w.cloud.StartContainers()

@@ -120,20 +120,20 @@ type rotation struct {
 // tests, once. Their tests need most of a run's CPU time (see -measure), and test code that changes seldom, or the same code as
 // other tests with more processes. A test whose name another package uses, too, runs each day.
 var rotatedTests = map[string]rotation{
-	"cmd/fairlead": {2, []string{"TestDeadLettersAreReplayed", "TestDocker", "TestHiddenStateMakesThePlanStale", "TestHostileApp", "TestImages", "TestKubernetes",
-		"TestRunnerNeedsNoInboundConnection", "TestTutorialsRun"}},
-	"functions/internal/awstest": {days: 2},
-	"functions/internal/plane":   {days: 2},
+	"cmd/fairlead": {5, []string{"TestDeadLettersAreReplayed", "TestDocker", "TestHiddenStateMakesThePlanStale",
+		"TestHostileApp", "TestImages", "TestKubernetes", "TestRunnerNeedsNoInboundConnection", "TestSituationsEndByTheirAdvice", "TestTutorialsRun"}},
+	"functions/internal/awstest": {days: 5},
+	"functions/internal/plane":   {days: 5},
 	"infra/control":              {3, []string{"TestFunctionsOpenSessions", "TestSpareCheckov", "TestSpareGuard", "TestSpareLint"}},
 	"infra/runnerstack": {3, []string{"TestAppActionsLiftNoBoundary", "TestCloudFormationReadsThePublishedTemplate", "TestOnlyAStepAssumesItsRole", "TestOthersResourcesAreOutOfReach", "TestPlansReadDataOnlyIfPermitted",
 		"TestRecordedCallsFailOnOthersResources", "TestRecordedModulesAreNotDenied"}},
-	"runner":                     {days: 2},
-	"runner/images/mirror":       {days: 2},
-	"runner/kubernetes":          {days: 2},
-	"runner/kubernetes/helm":     {days: 2},
-	"runner/kubernetes/manifest": {days: 2},
-	"runner/plugin/build":        {days: 2},
-	"runner/plugin/terraform":    {days: 2},
+	"runner":                     {days: 5},
+	"runner/images/mirror":       {days: 5},
+	"runner/kubernetes":          {days: 5},
+	"runner/kubernetes/helm":     {days: 5},
+	"runner/kubernetes/manifest": {days: 5},
+	"runner/plugin/build":        {days: 5},
+	"runner/plugin/terraform":    {days: 5},
 }
 
 // rotatedPackages lists packages that short runs have on one of so many days, because their code changes seldom.

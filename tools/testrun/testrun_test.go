@@ -266,7 +266,7 @@ func TestEveryRestingTestHasItsDay(t *testing.T) {
 			t.Errorf("some tests of %s never run with the race detector in a short run: %d days are a multiple of %d", p.name(), days, raceDays)
 		}
 	}
-	const cycle = 6 // all numbers of days divide it
+	const cycle = 30 // all numbers of days divide it
 	rests := map[testName]int{}
 	for day := range cycle {
 		wholes, tests := resting(packages, day)

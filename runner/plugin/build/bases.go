@@ -188,17 +188,20 @@ func serves(has v1.Platform, platforms []string) bool {
 	})
 }
 
-// image stores an image of one platform in the layout, unless it is too large.
+// image stores an image of one platform in the layout, unless it is too large. A negative size would raise the limit, and the
+// client of registries reads a layer of the size -1 without a limit.
 func (b *baseFetch) image(img v1.Image) error {
 	m, err := img.Manifest()
 	if err != nil {
 		return err
 	}
-	size := m.Config.Size
-	for _, l := range m.Layers {
-		size += l.Size
-	}
-	if b.left -= size; b.left < 0 {
+	for _, part := range append(slices.Clone(m.Layers), m.Config) {
+		if part.Size < 0 {
+			return plugin.Errorf(fairlead.ReasonSourceInvalid, "the registry names %d bytes as the size of %s, a part of a base image: push the image again", part.Size, part.Digest)
+		}
+		if b.left -= part.Size; b.left >= 0 {
+			continue
+		}
 		return plugin.Errorf(fairlead.ReasonSourceInvalid, "the base images that need a login have more than %d GiB: use smaller ones, or name fewer platforms", imagebuild.MaxBases>>30)
 	}
 	return b.layout.WriteImage(img)

@@ -2,7 +2,9 @@ package build
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -122,9 +125,33 @@ func blob(layout string, digest v1.Hash) bool {
 	return err == nil
 }
 
+// pushManifest pushes an image whose only layer has this size in its manifest. The registry has no such layer.
+func pushManifest(t *testing.T, host, image string, size int64) {
+	t.Helper()
+	body := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"digest":"sha256:%064d","size":2},"layers":[{"mediaType":%q,"digest":"sha256:%064d","size":%d}]}`,
+		types.OCIManifestSchema1, types.OCIConfigJSON, 1, types.OCILayer, 2, size)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+host+"/v2/"+image+"/manifests/1", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", string(types.OCIManifestSchema1))
+	req.SetBasicAuth("reader", basePassword)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("the registry answers %s", resp.Status)
+	}
+}
+
 // Each failure names the image and what to do, and has no part of the login.
 func TestPrivateBaseImageThatIsNotFetched(t *testing.T) {
 	r := imagebuildtest.NewPrivate(t, "reader", basePassword)
+	for image, size := range map[string]int64{"huge": imagebuild.MaxBases, "endless": -1} {
+		pushManifest(t, r.Host, image, size)
+	}
 	for name, tt := range map[string]struct {
 		password, dockerfile string
 		want                 fairlead.Reason
@@ -133,6 +160,8 @@ func TestPrivateBaseImageThatIsNotFetched(t *testing.T) {
 		"a login that is refused":     {"wrong-5ecret", "ARG HOST\nFROM $HOST/base:1\n", fairlead.ReasonSourceUnavailable, "whether the secret LOGIN of the build runner is a valid login for " + r.Host},
 		"an image that is missing":    {basePassword, "ARG HOST\nFROM $HOST/none:1\n", fairlead.ReasonSourceUnavailable, "the base image " + r.Host + "/none:1 cannot be fetched"},
 		"a Dockerfile without an end": {basePassword, "# " + strings.Repeat("x", maxDockerfile), fairlead.ReasonSourceInvalid, "more than 1 MiB"},
+		"an image that is too large":  {basePassword, "ARG HOST\nFROM $HOST/huge:1\n", fairlead.ReasonSourceInvalid, "more than 2 GiB"},
+		"a layer without a size":      {basePassword, "ARG HOST\nFROM $HOST/endless:1\n", fairlead.ReasonSourceInvalid, "-1 bytes as the size"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, log, err := fetchBases(t, r.Host, tt.password, tt.dockerfile, "linux/arm64")

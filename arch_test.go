@@ -169,7 +169,7 @@ var rules = []rule{
 	{"cmd/...", "cmd/... pkg/bundle pkg/tfmodule pkg/changeset pkg/pluginprotocol/conformance pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/awsrestore pkg/deadletter pkg/fairlead pkg/local runner/agent/... runner/step",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},
 	{"cmd/fairlead-registry", "", "the registry of images stores what the control plane passes to it, and decides nothing"},
-	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction pkg/fairlead", "the infrastructure needs the environment variables, the names of quotas, and the schemas of the tables, which the drivers define"},
+	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction pkg/runnerspec pkg/fairlead", "the infrastructure needs the environment variables, the names of quotas, the limits of an agent's file, and the schemas of the tables, which the drivers define"},
 	{"bench/...", "bench/... pkg/... events runner/agent tools/pinned tools/kubeserver/kube", "a benchmark measures all packages, and compares with pinned clients on a pinned API server; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
 	{"tools/...", "tools/...", "a tool for development is no part of the product"},
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/infra/internal/nag"
 	"github.com/fairlead/fairlead/infra/internal/policy"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
 
 // Build configures the build runner: a runner of the vendor that runs beside the
@@ -42,9 +43,7 @@ type Build struct {
 // buildCIDR is the network of the build runner's own VPC, which contains nothing else.
 const buildCIDR = "10.249.0.0/24"
 
-// maxBuildSecrets is how many secrets an agent's file may have.
-const maxBuildSecrets = 20
-
+// buildSecretPattern admits no wildcard: the role of the build runner may read each ARN.
 var buildSecretPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=arn:aws[a-z-]*:(ssm:[a-z0-9-]+:[0-9]{12}:parameter/|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:)[A-Za-z0-9/_+.@-]+(#[A-Za-z0-9_.-]+)?$`)
 
 // agentFile returns the agent's file with the secrets; "" if there are none.
@@ -83,8 +82,8 @@ func (p *Build) check() error {
 		return fmt.Errorf("buildRunnerSize is %q; use Small, Medium, Large or XLarge", p.Size)
 	case p.Image != "" && !imagePattern.MatchString(p.Image):
 		return fmt.Errorf("buildRunnerImage %q is not an image by digest", p.Image)
-	case len(p.Secrets) > maxBuildSecrets:
-		return fmt.Errorf("buildRunnerSecrets has %d secrets; an agent's file holds %d", len(p.Secrets), maxBuildSecrets)
+	case len(p.Secrets) > runnerspec.MaxSecrets:
+		return fmt.Errorf("buildRunnerSecrets has %d secrets; an agent's file holds %d", len(p.Secrets), runnerspec.MaxSecrets)
 	}
 	names := map[string]bool{}
 	for _, s := range p.Secrets {

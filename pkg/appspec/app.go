@@ -27,14 +27,14 @@ import (
 
 // The limits of one app. They bound the cost of a hostile configuration. An app that reaches a limit should be split.
 const (
-	MaxFileSize    = 1 << 20              // bytes of app.yaml, and of its canonical form
-	MaxComponents  = 40                   // components of one app
-	MaxInputs      = 200                  // inputs of one app
-	maxSecrets     = 20                   // secrets of one component; an agent's file holds as many
-	MaxVars        = 200                  // vars of one component
-	MaxDepth       = yamlnode.MaxDepth    // nesting of lists and maps
-	MaxProblems    = yamlnode.MaxProblems // problems that are reported at once
-	maxDescription = 2000                 // bytes of a description
+	MaxFileSize    = 1 << 20               // bytes of app.yaml, and of its canonical form
+	MaxComponents  = 40                    // components of one app
+	MaxInputs      = 200                   // inputs of one app
+	maxSecrets     = runnerspec.MaxSecrets // secrets of one component
+	MaxVars        = 200                   // vars of one component
+	MaxDepth       = yamlnode.MaxDepth     // nesting of lists and maps
+	MaxProblems    = yamlnode.MaxProblems  // problems that are reported at once
+	maxDescription = 2000                  // bytes of a description
 )
 
 // FileName is the name of the configuration inside the app's folder.

@@ -40,8 +40,8 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 	var a Agent
 	c.Put("", yamlnode.Node{Place: yamlnode.Place{Line: 1, Column: 1}}) // the place of missing fields
 	c.Struct(root, &a, "")
-	if len(a.Secrets) > maxSecrets {
-		c.Report("secrets", "invalid-value", fmt.Sprintf("secrets has %d entries, and at most %d are allowed", len(a.Secrets), maxSecrets), "Store several values in one secret, as fields of a JSON object.")
+	if len(a.Secrets) > MaxSecrets {
+		c.Report("secrets", "invalid-value", fmt.Sprintf("secrets has %d entries, and at most %d are allowed", len(a.Secrets), MaxSecrets), "Store several values in one secret, as fields of a JSON object.")
 	}
 	c.secretsOfKind(a)
 	if a.Runner != nil {

@@ -21,9 +21,9 @@ const (
 	StoreKubernetes = "kubernetes"
 )
 
-// maxSecrets limits the secrets of an agent's file. ECS limits the input of a task to 8,192 characters, and each
+// MaxSecrets limits the secrets of an agent's file. ECS limits the input of a task to 8,192 characters, and each
 // reference is a part of this input.
-const maxSecrets = 20
+const MaxSecrets = 20
 
 // Reference names a secret. It does not contain the secret.
 type Reference struct {

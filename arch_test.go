@@ -60,6 +60,7 @@ var rules = []rule{
 	{"pkg/jobvalues", "events pkg/appspec", "the control plane and the step join a spec and its values with the same code"},
 	{"pkg/fingerprint", "pkg/yamlnode", "the control plane now, and the customer's side later, make a fingerprint with the same code"},
 	{"pkg/installkey", "pkg/fairlead", "the CLI and the customer's side encrypt with the same code, and the control plane needs only the format"},
+	{"pkg/approval", "pkg/fairlead pkg/changeset pkg/fingerprint", "the customer's side signs and verifies without a control plane"},
 	{"pkg/yamlnode", "pkg/fairlead", "the reader of YAML does not depend on a configuration's fields"},
 	{"pkg/runnerspec", "pkg/fairlead pkg/yamlnode", "a runner's configuration is read and checked without a control plane"},
 	{"pkg/yamlnode/schematest", "pkg/yamlnode", "a schema is generated from the reader of the file"},

@@ -228,6 +228,8 @@ const (
 	CodeIdempotencyKeyNotFound  Code = "idempotency-key-not-found"
 	CodeInputFileTooLarge       Code = "input-file-too-large"
 	CodeInvalidApp              Code = "invalid-app"
+	CodeInvalidApproval         Code = "invalid-approval"
+	CodeInvalidApprovalKey      Code = "invalid-approval-key"
 	CodeInvalidBlobKey          Code = "invalid-blob-key"
 	CodeInvalidBlobPrefix       Code = "invalid-blob-prefix"
 	CodeInvalidBucket           Code = "invalid-bucket"

@@ -482,7 +482,7 @@ func readReport(in wire.FinishRequest) control.Report {
 	rep := control.Report{Outcome: in.Outcome, Reason: fairlead.Reason(in.Reason), Message: in.Message, ExitCode: in.ExitCode, Mutated: in.Mutated,
 		Salvaged: (*job.Salvaged)(in.Salvaged), DiskFull: in.DiskFull, LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
 	if in.Plan != nil {
-		rep.Plan = &control.Plan{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes)}
+		rep.Plan = &control.Plan{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes), NeedsSignature: in.Plan.NeedsSignature, Artifact: in.Plan.Artifact}
 		rep.ChangeSet = in.Plan.Summary
 		if in.Plan.ChangeSet != nil {
 			rep.ChangeSet, _ = json.Marshal(in.Plan.ChangeSet) // it has just been decoded from JSON

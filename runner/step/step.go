@@ -129,7 +129,7 @@ const promptAnswer = 2 * time.Second
 // start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
 // gets the same answer. The step ID is in no file: with it and the launch token, a tool could get the lease of its job.
 func (a *execution) start(ctx context.Context, c *client.Client, token string) (wire.Started, error) {
-	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance}}
+	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance, events.FieldApprovals}}
 	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
 		// Each try has a new proof, because STS refuses an old one. The client's own repetitions take seconds.
 		var err error

@@ -133,6 +133,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestStoryOfAllTypesOnTheStacksSurvivesKills"},
 			testName{"functions/internal/awstest", "TestStoryWithSandboxOnTheStacks"},
 			testName{"functions/internal/awstest", "TestStoryWithSandboxOnTheStacksSurvivesKills"},
+			testName{"functions/internal/awstest", "TestImageWithGoBuildsForAnInstall"},
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestEveryKindUsesItsOwnQueueAndLog"},
 			testName{"functions/internal/awstest", "TestSharedRunnersJobsAreKeptApart"},

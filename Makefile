@@ -91,8 +91,8 @@ test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every te
 	@$(MAKE) --no-print-directory soak DURATION=5m
 
 # The services of the public modules in infra/runnerstack/testdata/calls, beyond those of
-# examples/aws-service.
-RECORDED_SERVICES := acm,appautoscaling,autoscaling,cloudwatch,dynamodb,ecr,ecrpublic,efs,eks,elasticache,elbv2,events,kms,lambda,pipes,ram,rds,redshift,route53,route53resolver,s3control,s3tables,s3vectors,scheduler,schemas,secretsmanager,servicediscovery,sfn,sns,ssm,wafv2
+# the examples.
+RECORDED_SERVICES := acm,appautoscaling,autoscaling,cloudwatch,dynamodb,ecr,ecrpublic,efs,elasticache,elbv2,events,kms,lambda,pipes,ram,rds,redshift,route53,route53resolver,s3control,s3tables,s3vectors,scheduler,schemas,secretsmanager,servicediscovery,sfn,sns,ssm,wafv2
 
 MODULES ?=
 record-calls: bin/tofu-tool ## Record the calls to AWS of public modules (CLONES=folder with their git repositories): ten minutes

@@ -34,16 +34,11 @@ plan's changes again from the saved plan and compares them with what was signed.
 control plane can neither apply another plan nor apply this one twice.
 
 The customer's policy says which plans need a signature, and names the public keys.
---key is a private key in PEM (` + "`fairlead approve new-key`" + `), or awskms: and the ARN of a
+--key is a private key in PEM (` + "`fairlead approval new-key`" + `), or awskms: and the ARN of a
 signing key in AWS KMS (ECC_NIST_P256 or ECC_NIST_EDWARDS25519).`,
 		Example: `  fairlead approve dep_01kahq database --key approval.pem
   fairlead approve dep_01kahq database --key awskms:arn:aws:kms:eu-central-1:111122223333:key/4f0c`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return exactly(cmd, args)
-		},
+		Args: exactly,
 		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			signer, err := c.approvalKey(ctx, key)
@@ -62,7 +57,6 @@ signing key in AWS KMS (ECC_NIST_P256 or ECC_NIST_EDWARDS25519).`,
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	c.must(cmd.MarkFlagRequired("key"))
 	progress.register(cmd)
-	cmd.AddCommand(c.approveNewKey())
 	return cmd
 }
 
@@ -159,13 +153,19 @@ func applyOf(plan string) (string, bool) {
 	return "", false
 }
 
-func (c *cli) approveNewKey() *cobra.Command {
+func (c *cli) approval() *cobra.Command {
+	return noun("approval", "Manage the keys that sign approvals",
+		"A person of the customer signs approvals with a key that only the customer has.",
+		c.approvalNewKey())
+}
+
+func (c *cli) approvalNewKey() *cobra.Command {
 	return &cobra.Command{
 		Use: "new-key FILE", Short: "Create a key that signs approvals",
 		Long: `Creates an Ed25519 key, writes it to a file that only you can read, and prints the
 public key. Write the public key into the customer's policy. Keep the file on the
 customer's side only: who has it can approve.`,
-		Example: "  fairlead approve new-key approval.pem",
+		Example: "  fairlead approval new-key approval.pem",
 		Args:    exactly,
 		RunE: func(_ *cobra.Command, args []string) error {
 			key, text, err := approval.NewFileKey()

@@ -81,9 +81,15 @@ func folder(t testing.TB, root, from, pattern string, flags []string) string {
 // a confined job may not leave the folder by a link.
 func Copies(t testing.TB, packages ...string) (dir string) {
 	t.Helper()
+	return CopiesWith(t, nil, packages...)
+}
+
+// CopiesWith is like Copies. flags are flags of go build.
+func CopiesWith(t testing.TB, flags []string, packages ...string) (dir string) {
+	t.Helper()
 	dir = t.TempDir()
 	for _, pkg := range packages {
-		text, err := os.ReadFile(Build(t, pkg))
+		text, err := os.ReadFile(Build(t, pkg, flags...))
 		if err != nil {
 			t.Fatal(err)
 		}

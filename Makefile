@@ -35,7 +35,7 @@ demo: build bin/tofu-tool ## Start a control plane and deploy examples/shop: the
 dev: build bin/tofu-tool ## Run a control plane and a runner on this machine, until Ctrl-C
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
-build: bin/fairlead bin/fairlead-registry bin/fairlead-runner bin/fairlead-runner-clusters bin/plugins/kubernetes bin/plugins/images ## Build the binaries bin/fairlead and bin/fairlead-runner, the runner with every executor, the registry of images, and the plugins
+build: bin/fairlead bin/fairlead-registry bin/fairlead-runner bin/fairlead-step bin/fairlead-runner-clusters bin/plugins/kubernetes bin/plugins/images ## Build the binaries bin/fairlead and bin/fairlead-runner, the program of its light steps, the runner with every executor, the registry of images, and the plugins
 
 functions: ## Build the functions for Lambda into bin/functions, and print their sizes
 	@$(GO) run ./tools/functions -out bin/functions
@@ -49,6 +49,10 @@ bin/fairlead-registry: FORCE
 	@$(BUILD) -o $@ ./cmd/fairlead-registry
 bin/fairlead-runner: FORCE
 	@$(BUILD) -o $@ ./runner
+# The agent starts it for jobs that need no client of a cloud: its process starts with a third
+# of the CPU time.
+bin/fairlead-step: FORCE
+	@$(BUILD) -o $@ ./runner/fairlead-step
 # The build in the runner's image. The other build omits the clients of clusters, because
 # they would take a quarter of each agent's memory.
 bin/fairlead-runner-clusters: FORCE

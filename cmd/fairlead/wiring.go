@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/direct"
 	"github.com/fairlead/fairlead/runner/step"
+	"github.com/fairlead/fairlead/runner/step/parts"
 )
 
 // serverGC is the GOGC percentage of a server. The live heap is a few MiB, and the heap
@@ -128,5 +129,5 @@ func runnerAgent(args []string) int {
 
 // runnerStep runs `runner step`.
 func runnerStep(args []string) int {
-	return step.Main(context.Background(), args, step.Options{Version: buildVersion(), Stderr: os.Stderr, Environ: os.Environ()})
+	return step.Main(context.Background(), args, step.Options{Version: buildVersion(), Stderr: os.Stderr, Environ: os.Environ(), Parts: parts.All()})
 }

@@ -183,7 +183,7 @@ func answerClaim(k control.Claim, err error) (*claimed, error) {
 func claimOf(k control.Claim) *wire.Claim {
 	return &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
 		Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, Role: k.Role, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
-		LaunchToken: k.LaunchToken, Bindable: k.Bindable, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size), Image: k.Image}
+		LaunchToken: k.LaunchToken, Bindable: k.Bindable, APIOnly: k.APIOnly, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size), Image: k.Image}
 }
 
 // sizeOf returns nil for a job that asks for no size.

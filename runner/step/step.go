@@ -153,6 +153,9 @@ func (a *execution) proof(ctx context.Context, token string, statement []byte) (
 	if a.in.Role != nil {
 		region = a.in.Role.Region
 	}
+	if a.ProveRole == nil {
+		return nil, errors.New("the launch token is bound to an AWS role, and this program of the runner has no client of AWS")
+	}
 	p, err := a.ProveRole(ctx, region, awsiam.Challenge{Nonce: bound.Nonce(token), Audience: audience, Statement: statement})
 	if err != nil {
 		return nil, err

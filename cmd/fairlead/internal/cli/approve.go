@@ -38,7 +38,7 @@ The customer's policy says which plans need a signature, and names the public ke
 signing key in AWS KMS (ECC_NIST_P256 or ECC_NIST_EDWARDS25519).`,
 		Example: `  fairlead approve dep_01kahq database --key approval.pem
   fairlead approve dep_01kahq database --key awskms:arn:aws:kms:eu-central-1:111122223333:key/4f0c`,
-		Args: exactly,
+		Args:              exactly,
 		ValidArgsFunction: c.names(deploymentIDs),
 		RunE: c.whole(fullDeployment, func(ctx context.Context, cl *client.Client, args []string) error {
 			signer, err := c.approvalKey(ctx, key)

@@ -170,11 +170,11 @@ func renderVariables(v map[string]control.Variable) wire.Variables {
 }
 
 func renderGroup(g control.Group) wire.Group {
-	return wire.Group{Path: g.Path.String(), Description: g.Description, CreatedAt: moment(g.Created)}
+	return wire.Group{Actors: renderActors(g.Actors), Path: g.Path.String(), Description: g.Description, CreatedAt: moment(g.Created)}
 }
 
 func renderRule(r control.RunnerRule) wire.RunnerRule {
-	out := wire.RunnerRule{ID: string(r.ID), Match: r.Match.String(), Group: r.Match.Group, App: r.Match.App, Runner: r.RunnerName, CreatedAt: r.Created.UTC()}
+	out := wire.RunnerRule{Actors: renderActors(r.Actors), ID: string(r.ID), Match: r.Match.String(), Group: r.Match.Group, App: r.Match.App, Runner: r.RunnerName, CreatedAt: r.Created.UTC()}
 	if len(r.Match.Labels) > 0 {
 		out.Labels = r.Match.Labels.Map()
 	}

@@ -142,7 +142,7 @@ func (s *server) published() error {
 func (s *server) renderStack(v control.Stack, app declared) wire.Stack {
 	actions := app.actions
 	keys := AgentFacts("", s.Keys).TrustedKeys
-	out := wire.Stack{Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
+	out := wire.Stack{Actors: renderActors(v.Actors), Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
 		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL, CustomerSecrets: renderSecrets(app.secrets), ScriptImages: renderImages(app.images),
 		Parameters: []wire.StackParameter{
 			{Name: wire.StackControlPlaneURL, Value: s.Stack.URL}, {Name: wire.StackInstallID, Value: string(v.Install)},

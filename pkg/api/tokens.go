@@ -81,8 +81,12 @@ func (s *server) tokenRoutes(c *control.Control) {
 func renderToken(ctx context.Context) func(control.Token) wire.Token {
 	own := callerOf(ctx).user.Token.Token
 	return func(t control.Token) wire.Token {
-		return wire.Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Roles: renderBindings(t.Bindings), CreatedBy: renderActor(t.By), Current: t.ID == own, CreatedAt: t.Created.UTC(), ExpiresAt: moment(t.Expires), LastUsedAt: moment(t.Used), Token: t.Secret}
+		return wire.Token{Actors: renderActors(t.Actors), ID: t.ID, Name: t.Name, Operator: t.Operator, Roles: renderBindings(t.Bindings), Current: t.ID == own, CreatedAt: t.Created.UTC(), ExpiresAt: moment(t.Expires), LastUsedAt: moment(t.Used), Token: t.Secret}
 	}
+}
+
+func renderActors(a fairlead.Actors) wire.Actors {
+	return wire.Actors{CreatedBy: renderActor(a.CreatedBy), ChangedBy: renderActor(a.ChangedBy)}
 }
 
 func renderActor(a fairlead.Actor) *wire.Actor {

@@ -111,6 +111,6 @@ func renderAgent(a control.Agent) wire.Agent {
 
 func renderTrust(runner string) func(control.Trust) wire.Trust {
 	return func(t control.Trust) wire.Trust {
-		return wire.Trust{Name: t.Name, Runner: runner, TrustRule: wire.TrustRule(t.Rule), CreatedAt: t.Created.UTC(), ChangedAt: t.Changed.UTC()}
+		return wire.Trust{Actors: renderActors(t.Actors), Name: t.Name, Runner: runner, TrustRule: wire.TrustRule(t.Rule), CreatedAt: t.Created.UTC(), ChangedAt: t.Changed.UTC()}
 	}
 }

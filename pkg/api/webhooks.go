@@ -66,7 +66,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 }
 
 func renderWebhook(w control.Webhook) wire.Webhook {
-	return wire.Webhook{ID: w.ID, Name: w.Name, URL: w.URL, Events: append([]string{}, w.Events...), Secret: w.Secret, CreatedAt: w.Created}
+	return wire.Webhook{Actors: renderActors(w.Actors), ID: w.ID, Name: w.Name, URL: w.URL, Events: append([]string{}, w.Events...), Secret: w.Secret, CreatedAt: w.Created}
 }
 
 func renderDelivery(d control.Delivery) wire.WebhookDelivery {

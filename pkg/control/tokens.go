@@ -34,19 +34,19 @@ type NewToken struct {
 // Token is an API token. Secret is the bearer token. Only the answer to the request that
 // creates the token contains Secret.
 type Token struct {
+	fairlead.Actors
 	ID       string
 	Name     string
 	Operator bool // may change what all orgs share
 	Bindings []access.Binding
 	Created  time.Time
-	By       fairlead.Actor // who created it; zero: the control plane
-	Expires  time.Time      // zero: never
-	Used     time.Time      // last use, precise to the hour; zero: never
+	Expires  time.Time // zero: never
+	Used     time.Time // last use, precise to the hour; zero: never
 	Secret   string
 }
 
 func tokenOf(t store.Token) Token {
-	return Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Bindings: t.Roles(), Created: t.Created, By: t.By, Expires: t.Expires, Used: t.Used}
+	return Token{Actors: t.Actors, ID: t.ID, Name: t.Name, Operator: t.Operator, Bindings: t.Roles(), Created: t.Created, Expires: t.Expires, Used: t.Used}
 }
 
 // CreateToken creates an API token. Only an operator creates an operator's token, and no
@@ -108,7 +108,7 @@ func (c *Control) CreateToken(ctx context.Context, by access.Principal, in NewTo
 		if len(refs) >= MaxTokens {
 			return fairlead.Conflict(fairlead.CodeTooManyTokens, "there are %d API tokens, the largest number allowed", len(refs))
 		}
-		t := store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Bindings: in.Bindings, Created: tx.Now, By: kernel.Actor(ctx), Expires: in.Expires}
+		t := store.Token{Actors: tx.Made(), ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Bindings: in.Bindings, Created: tx.Now, Expires: in.Expires}
 		out = tokenOf(t)
 		out.Secret = secretOf(id)
 		hash := identity.Hash(out.Secret)

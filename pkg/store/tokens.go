@@ -13,6 +13,7 @@ import (
 // Token is an API token, stored under its hash. A revoked token is kept, so that the
 // control plane does not accept a copy of the token from a file as a new token.
 type Token struct {
+	fairlead.Actors
 	ID       string         `json:"id"`
 	Org      fairlead.OrgID `json:"org"`
 	Name     string         `json:"name"`
@@ -21,7 +22,6 @@ type Token struct {
 	Expires  time.Time      `json:"expires,omitzero"` // zero: never
 	Used     time.Time      `json:"used,omitzero"`    // time of the last use, accurate to one hour; zero: never
 	Revoked  time.Time      `json:"revoked,omitzero"` // zero: not revoked
-	By       fairlead.Actor `json:"by,omitzero"`      // who created it; zero: the control plane
 	// Bindings are its roles; nil: an earlier release created it, when each token had all rights in its org.
 	Bindings []access.Binding `json:"bindings,omitzero"`
 }

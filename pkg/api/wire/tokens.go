@@ -28,12 +28,12 @@ type RoleBinding struct {
 
 // Token is an API token.
 type Token struct {
+	Actors
 	ID         string        `json:"id"`
 	Name       string        `json:"name"`
 	Token      string        `json:"token,omitempty" doc:"The secret token; only in the answer to the request that creates it"`
 	Operator   bool          `json:"operator" doc:"Whether it may change what all orgs share"`
 	Roles      []RoleBinding `json:"roles" doc:"What it may do, and where"`
-	CreatedBy  *Actor        `json:"created_by,omitempty" doc:"The API token that created it; absent: the control plane"`
 	Current    bool          `json:"current" doc:"Whether this request was sent with it"`
 	CreatedAt  time.Time     `json:"created_at"`
 	ExpiresAt  *time.Time    `json:"expires_at,omitempty" doc:"Absent: it does not expire"`
@@ -44,4 +44,10 @@ type Token struct {
 type Actor struct {
 	Token string `json:"token" doc:"Identifier of the token"`
 	Name  string `json:"name" doc:"Name of the token at that time"`
+}
+
+// Actors are who created an object, and who changed it last.
+type Actors struct {
+	CreatedBy *Actor `json:"created_by,omitempty" doc:"Who created it; absent: the control plane itself, or an earlier release of it"`
+	ChangedBy *Actor `json:"changed_by,omitempty" doc:"Who changed it last; absent as created_by"`
 }

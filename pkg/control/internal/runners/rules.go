@@ -33,13 +33,14 @@ type NewRunnerRule struct {
 
 // RunnerRule is a rule with the name of its runner.
 type RunnerRule struct {
+	fairlead.Actors
 	placement.Rule
 	RunnerName string
 	Created    time.Time
 }
 
 func runnerRuleOf(r store.RunnerRule) RunnerRule {
-	return RunnerRule{Rule: r.Rule, RunnerName: r.RunnerName, Created: r.Created}
+	return RunnerRule{Actors: r.Actors, Rule: r.Rule, RunnerName: r.RunnerName, Created: r.Created}
 }
 
 // CreateRunnerRule creates a rule. Each match has at most one rule, also with

@@ -108,7 +108,7 @@ func TestTheOperatorChangesWhatOrgsShare(t *testing.T) {
 	}
 }
 
-// Nobody gives more than they have: what a granted role permits somewhere, its giver may do there.
+// No principal gives more than it has: what a granted role permits somewhere, its giver may do there.
 func TestNoPrincipalGrantsMoreThanItHas(t *testing.T) {
 	places := []Binding{{}, {Group: "eu"}, {Group: "eu/prod"}, {Group: "us"}, {App: "shop"}, {App: "mail"}}
 	objects := []Object{SharedObject()}

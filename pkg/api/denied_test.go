@@ -304,7 +304,7 @@ var ofTheCallersOrg = []string{"publish-version", "build-app", "open-registry", 
 	"put-stack"} // no template is published, which this route checks before it looks for the install
 
 // Every route of the control API × each role at each place, another org, and an operator, generated from the document. A caller
-// without the right is refused; if it may not see the object, the object is not found; and nobody else is refused.
+// without the right is refused; if it may not see the object, the object is not found; and no other caller is refused.
 func TestEveryRouteDeniesByItsRule(t *testing.T) {
 	w := newWorld(t)
 	c := &fuzzed{cast: &cast{plane: w.plane, tokens: map[string]string{}}}
@@ -563,5 +563,70 @@ func TestTokensGiveNoMoreThanTheyHave(t *testing.T) {
 	call[struct{}](w.plane, "DELETE", "/v1/tokens/owner--x", w.api, nil)
 	if got := w.send("DELETE", "/v1/tokens/admin", w.api, nil).code(t); got != "last-token" {
 		t.Errorf("the revocation of the last owner is refused with %s", got)
+	}
+}
+
+// ofNoObject are the operations of the runner API whose request names no object, or whose credential is the only one. Other tests
+// show what they refuse.
+var ofNoObject = map[string]string{
+	"enrol-runner": "TestIdentityNeedsAProof", "create-challenge": "TestIdentityNeedsAProof", "create-session": "TestIdentityNeedsAProof",
+	"heartbeat-session": "the session is the object", "claim-job": "TestSessionIsRefusedForOtherRunnersJobs", "start-ahead": "the session is the object",
+	"adopt-steps": "TestOnlyStepsOfGoneAgentsAreAdopted",
+}
+
+// Every operation of the runner API × the right kind of credential, for another job, install, component, warm step or runner.
+func TestRunnerAPIDeniesOtherObjects(t *testing.T) {
+	c := newCast(t)
+	call[wire.Runner](c.plane, "POST", "/v1/runners", c.api, wire.CreateRunnerRequest{Name: "elsewhere"})
+	stranger, another := c.session("elsewhere"), c.ahead()
+	theirs := c.start(c.claimed) // a job of another install
+	own := map[string]string{"sessionToken": stranger, "warmToken": c.tokens["warm"], "launchToken": c.claimed.LaunchToken, "leaseToken": c.running.lease, "stateLease": "basic:" + c.running.state}
+	f := &fuzzed{cast: c}
+	tried := 0
+	for _, tg := range targets(t) {
+		id, scheme := tg.op.OperationID, tg.op.scheme()
+		if !strings.HasPrefix(tg.path, "/runner/") {
+			continue
+		}
+		if tg.op.Rule == "" && scheme != "stateLease" {
+			t.Errorf("%s has no rule", id)
+		}
+		if !strings.Contains(tg.path, "{") {
+			if ofNoObject[id] == "" {
+				t.Errorf("the path of %s names no object: what does its credential not reach, and which test shows it?", id)
+			}
+			continue
+		}
+		job := theirs.claim.Job
+		if scheme == "launchToken" {
+			job = c.running.claim.Job
+		}
+		warm := another.ID
+		if scheme == "sessionToken" {
+			warm = c.warm.ID
+		}
+		for _, at := range []struct{ install, component string }{{string(theirs.spec.Install), theirs.spec.Component}, {string(c.running.spec.Install), "elsewhere"}} {
+			path := strings.NewReplacer("{job}", job, "{warm}", warm, "{install}", at.install, "{component}", at.component, "{digest}", strings.Repeat("0", 64), "{part}", "0", "{name}", "outputs").Replace(tg.path)
+			query := url.Values{}
+			for _, p := range tg.op.Parameters {
+				if p.In == "query" && p.Required {
+					query.Set(p.Name, fmt.Sprint(f.fill(tg, p.Name, p.Schema, 1)))
+				}
+			}
+			var body any
+			if schema := tg.body(); schema != nil && scheme != "stateLease" {
+				body = f.fill(tg, "", schema, 1)
+			} else if tg.op.RequestBody != nil {
+				body = []byte(`{"ID":"lock-1"}`)
+			}
+			res := c.send(tg.method, path+"?"+query.Encode(), own[scheme], body)
+			tried++
+			if res.StatusCode < 400 || !slices.Contains([]string{"other-job", "other-state", "job-not-found", "warm-step-not-found"}, res.code(t)) {
+				t.Errorf("%s %s by a %s of another: %d %s", tg.method, path, scheme, res.StatusCode, short(res.body))
+			}
+		}
+	}
+	if tried < 40 {
+		t.Errorf("the test sent only %d requests", tried)
 	}
 }

@@ -52,6 +52,7 @@ var rules = []rule{
 	{"pkg/commandline", "pkg/fairlead", "only code that displays actions renders them as commands, not the code that chooses them"},
 	{"pkg/graph", "pkg/fairlead pkg/job", "the order of components is pure"},
 	{"pkg/placement", "pkg/fairlead", "the choice of a runner is pure"},
+	{"pkg/access", "pkg/fairlead pkg/placement", "who may do what is pure: a principal, an action and an object in, yes or no out"},
 	{"pkg/schedule", "", "the times of a schedule are pure"},
 	{"pkg/deployment", "pkg/fairlead pkg/job pkg/graph pkg/component", "the progress of a deployment is pure"},
 	{"pkg/diagnosis", "pkg/fairlead pkg/job pkg/deployment pkg/component", "a diagnosis is pure: facts and a time in, texts and actions out"},
@@ -92,7 +93,7 @@ var rules = []rule{
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the conformance suite runs on any engine"},
 	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb pkg/awsapi pkg/retry", "a driver imports only its interface"},
 	{"pkg/store/dynamo/dynamotest", "pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark", "tests create the tables; elsewhere the infrastructure does"},
-	{"pkg/store", "pkg/store/engine pkg/fairlead pkg/component pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
+	{"pkg/store", "pkg/access pkg/store/engine pkg/fairlead pkg/component pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
 
 	{"pkg/queue", "pkg/fairlead pkg/job events", "the queue is an interface"},
 	{"pkg/queue/queuetest", "pkg/queue pkg/queue/internal/... pkg/fairlead", "the conformance suite runs on any queue"},
@@ -120,7 +121,7 @@ var rules = []rule{
 		"it wires the one use case that runs before the functions serve a restored table"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS drivers share only the limits of requests and the meaning of errors"},
 
-	{"pkg/control", "pkg/awsaction pkg/cancelmark pkg/fairlead pkg/component pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
+	{"pkg/control", "pkg/access pkg/awsaction pkg/cancelmark pkg/fairlead pkg/component pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
 		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus pkg/webhook events pkg/control/internal/...",
 		"use cases run with any driver, so they import none"},
 	{"pkg/control/internal/kernel", "pkg/cancelmark pkg/fairlead pkg/job pkg/identity pkg/identity/awsiam pkg/identity/awsiam/bound pkg/identity/oidc pkg/seal pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
@@ -134,7 +135,7 @@ var rules = []rule{
 	{"pkg/control/internal/execution", "pkg/cancelmark events pkg/appspec pkg/component pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/control/internal/state pkg/deployment pkg/diagnosis pkg/fairlead pkg/graph pkg/identity pkg/identity/awsiam/... pkg/job pkg/joblog pkg/placement pkg/queue pkg/runnerspec pkg/schedule pkg/store pkg/store/engine",
 		"the last internal package: deployments and jobs depend on all others"},
 	{"pkg/control/controltest", "pkg/control pkg/identity pkg/fairlead", "the conformance suites run on any registry and any keeper of logs"},
-	{"pkg/api", "pkg/cancelmark pkg/changeset pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec pkg/stackversion pkg/awsaction events",
+	{"pkg/api", "pkg/access pkg/cancelmark pkg/changeset pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec pkg/stackversion pkg/awsaction events",
 		"the API renders control's decisions with the types of the pure packages, and does not depend on the storage"},
 	{"pkg/api/client", "pkg/api/wire pkg/transport", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local wires all packages with SQLite"},

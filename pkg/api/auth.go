@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -23,7 +24,8 @@ type scheme struct {
 // fields are set.
 type caller struct {
 	org     fairlead.OrgID
-	user    control.User // of routes for people; org is the user's org
+	who     access.Principal // of routes for people; org is the principal's org
+	user    control.User     // who, as use cases record it
 	session control.Session
 	holder  control.Holder
 	warm    control.WarmHolder
@@ -46,8 +48,8 @@ var (
 	unauthenticated = scheme{}
 	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
-			u, err := s.user(ctx, token)
-			return caller{org: u.Org, user: u}, err
+			who, err := s.user(ctx, token)
+			return caller{org: who.Org, who: who, user: control.UserOf(who)}, err
 		}}
 	sessionToken = scheme{name: "sessionToken", http: "bearer", doc: "A session token (`fls_…`), of one agent; for minutes.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 
-	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
@@ -221,11 +221,11 @@ func (s *server) look(ctx context.Context, token string) (leave func(), err erro
 	return s.Callers.look(ctx, v.from, token)
 }
 
-// user returns the owner of an API token.
-func (s *server) user(ctx context.Context, token string) (control.User, error) {
+// user returns the principal of an API token.
+func (s *server) user(ctx context.Context, token string) (access.Principal, error) {
 	leave, err := s.look(ctx, token)
 	if err != nil {
-		return control.User{}, err
+		return access.Principal{}, err
 	}
 	defer leave()
 	return s.Control.AuthenticateUser(ctx, token)

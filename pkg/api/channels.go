@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -19,19 +20,19 @@ func (s *server) channelRoutes(c *control.Control) {
 		ChannelPath
 		Body wire.SetRunnerChannelRequest
 	}
-	register(s, op{Route: wire.SetRunnerChannel, auth: apiToken, tag: "Runners", summary: "Set the version of an update channel",
+	register(s, op{Route: wire.SetRunnerChannel, auth: apiToken, may: onShared(access.Operate), tag: "Runners", summary: "Set the version of an update channel",
 		doc:      "Runners whose configuration names the channel should run that version. Their agents are notified, and are shown as outdated until they run it. The control plane does not replace them.",
 		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeInvalidName, fairlead.CodeInvalidVersion, fairlead.CodeInvalidImage}},
 		func(ctx context.Context, in *set) (*body[wire.RunnerChannel], error) {
 			r, err := c.SetChannel(ctx, callerOf(ctx).user, in.Channel, in.Body.Version, in.Body.Image)
 			return answer(renderChannel(r), err)
 		})
-	register(s, op{Route: wire.ListRunnerChannels, auth: apiToken, tag: "Runners", summary: "List update channels by name",
+	register(s, op{Route: wire.ListRunnerChannels, auth: apiToken, may: onShared(access.View), tag: "Runners", summary: "List update channels by name",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerChannel], error) {
-			return list(in, renderChannel, func(q fairlead.PageQuery) ([]control.Channel, string, error) { return c.Channels(ctx, q) })
+			return list(in, all[control.Channel](), renderChannel, func(q fairlead.PageQuery) ([]control.Channel, string, error) { return c.Channels(ctx, q) })
 		})
-	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, tag: "Runners", summary: "Delete an update channel", status: http.StatusNoContent,
+	register(s, op{Route: wire.DeleteRunnerChannel, auth: apiToken, may: onShared(access.Operate), tag: "Runners", summary: "Delete an update channel", status: http.StatusNoContent,
 		doc:      "Afterwards, runners that follow it may run any version.",
 		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeChannelNotFound}},
 		func(ctx context.Context, in *ChannelPath) (*struct{}, error) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -58,7 +59,7 @@ const maxSignature = 4096
 // controlRoutes registers the control API.
 func (s *server) controlRoutes() {
 	c := s.Control
-	register(s, op{Route: wire.GetMeta, auth: unauthenticated, tag: "Meta", summary: "Describe the control plane"},
+	register(s, op{Route: wire.GetMeta, auth: unauthenticated, may: open(), tag: "Meta", summary: "Describe the control plane"},
 		func(context.Context, *struct{}) (*body[wire.Meta], error) {
 			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, MaxBody: int64(s.MaxBody), Keys: s.Keys}, nil)
 		})
@@ -87,7 +88,7 @@ func (s *server) buildRoutes(c *control.Control) {
 		OnceInput
 		Body wire.BuildAppRequest
 	}
-	register(s, op{Route: wire.BuildApp, auth: apiToken, tag: "Apps", summary: "Build the components whose source is not in the app's folder, and the images of Dockerfiles", status: http.StatusCreated,
+	register(s, op{Route: wire.BuildApp, auth: apiToken, may: on(access.EditApp), tag: "Apps", summary: "Build the components whose source is not in the app's folder, and the images of Dockerfiles", status: http.StatusCreated,
 		problems: slices.Concat(creator, storesMuch, ofAVersion, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeNoBuildRunner, fairlead.CodeRegistryUnavailable})},
 		func(ctx context.Context, in *build) (*body[wire.AppBuilds], error) {
 			builds, err := c.BuildApp(ctx, callerOf(ctx).org, in.App, in.Body.Config, in.Body.Folders, in.IdempotencyKey)
@@ -109,7 +110,7 @@ func (s *server) appRoutes(c *control.Control) {
 		AppPath
 		Body wire.PublishVersionRequest
 	}
-	register(s, op{Route: wire.PublishVersion, auth: apiToken, tag: "Apps", summary: "Publish an app version",
+	register(s, op{Route: wire.PublishVersion, auth: apiToken, may: on(access.EditApp), tag: "Apps", summary: "Publish an app version",
 		problems: slices.Concat(storesMuch, counted, codes{fairlead.CodeAppNameMismatch, fairlead.CodeArtifactMissing, fairlead.CodeArtifactUnknown, fairlead.CodeBuildMissing, fairlead.CodeInvalidConfig, fairlead.CodeInvalidName, fairlead.CodeVersionNameTaken, fairlead.CodeTooManyVersionNames, fairlead.CodeAppDeleting})},
 		func(ctx context.Context, in *publish) (*body[wire.AppVersion], error) {
 			builds := map[string]fairlead.JobID{}
@@ -126,7 +127,7 @@ func (s *server) appRoutes(c *control.Control) {
 		AppPath
 		Body wire.RegistryAccessRequest
 	}
-	register(s, op{Route: wire.OpenRegistry, auth: apiToken, tag: "Apps", summary: "Get a login to push an app's artifacts", status: http.StatusCreated,
+	register(s, op{Route: wire.OpenRegistry, auth: apiToken, may: on(access.EditApp), tag: "Apps", summary: "Get a login to push an app's artifacts", status: http.StatusCreated,
 		problems: codes{fairlead.CodeInvalidName, fairlead.CodeRegistryUnavailable}},
 		func(ctx context.Context, in *open) (*body[wire.RegistryAccess], error) {
 			a, err := c.OpenForPush(ctx, callerOf(ctx).org, in.App, in.Body.Components)
@@ -138,20 +139,20 @@ func (s *server) appRoutes(c *control.Control) {
 			}
 			return answer(out, err)
 		})
-	register(s, op{Route: wire.ListApps, auth: apiToken, tag: "Apps", summary: "List apps by name",
+	register(s, op{Route: wire.ListApps, auth: apiToken, may: eachCaller(), tag: "Apps", summary: "List apps by name",
 		problems: slices.Concat(listing, ofAVersion)},
 		func(ctx context.Context, in *ListInput) (*paged[wire.App], error) {
-			return list(in, renderApp, func(q fairlead.PageQuery) ([]control.App, string, error) {
+			return list(in, seen(ctx, s, appsOf), renderApp, func(q fairlead.PageQuery) ([]control.App, string, error) {
 				return c.Apps(ctx, callerOf(ctx).org, q)
 			})
 		})
-	register(s, op{Route: wire.GetApp, auth: apiToken, tag: "Apps", summary: "Get an app and its newest version",
+	register(s, op{Route: wire.GetApp, auth: apiToken, may: on(access.View), tag: "Apps", summary: "Get an app and its newest version",
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeAppNotFound})},
 		func(ctx context.Context, in *AppPath) (*body[wire.App], error) {
 			a, err := c.App(ctx, callerOf(ctx).org, in.App)
 			return answer(renderApp(a), err)
 		})
-	register(s, op{Route: wire.DeleteApp, auth: apiToken, tag: "Apps", summary: "Delete an app that no install uses", status: http.StatusNoContent,
+	register(s, op{Route: wire.DeleteApp, auth: apiToken, may: on(access.EditApp), tag: "Apps", summary: "Delete an app that no install uses", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeAppNotFound, fairlead.CodeAppInUse}},
 		func(ctx context.Context, in *AppPath) (*struct{}, error) {
 			return nil, c.DeleteApp(ctx, callerOf(ctx).org, in.App)
@@ -160,14 +161,14 @@ func (s *server) appRoutes(c *control.Control) {
 		AppPath
 		ListInput
 	}
-	register(s, op{Route: wire.ListVersions, auth: apiToken, tag: "Apps", summary: "List an app's versions, newest first",
+	register(s, op{Route: wire.ListVersions, auth: apiToken, may: on(access.View), tag: "Apps", summary: "List an app's versions, newest first",
 		problems: slices.Concat(ofAVersion, listing, codes{fairlead.CodeAppNotFound})},
 		func(ctx context.Context, in *versions) (*paged[wire.AppVersion], error) {
-			return list(&in.ListInput, renderVersion, func(q fairlead.PageQuery) ([]control.Version, string, error) {
+			return list(&in.ListInput, all[control.Version](), renderVersion, func(q fairlead.PageQuery) ([]control.Version, string, error) {
 				return c.Versions(ctx, callerOf(ctx).org, in.App, q)
 			})
 		})
-	register(s, op{Route: wire.GetVersion, auth: apiToken, tag: "Apps", summary: "Get a version of an app, with its configuration",
+	register(s, op{Route: wire.GetVersion, auth: apiToken, may: on(access.View), tag: "Apps", summary: "Get a version of an app, with its configuration",
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeAppNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp})},
 		func(ctx context.Context, in *VersionPath) (*body[wire.AppVersion], error) {
 			v, err := c.Version(ctx, callerOf(ctx).org, in.App, in.Version)
@@ -180,20 +181,36 @@ func (s *server) appRoutes(c *control.Control) {
 		})
 }
 
-// list renders one page of a listing.
-func list[T, W any](in *ListInput, render func(T) W, read func(fairlead.PageQuery) ([]T, string, error)) (*paged[W], error) {
+// list renders one page of a listing, with the items that see permits; nil: all. It skips pages without such an item, so that
+// most pages have some. A page before the last one may still have fewer items than the limit, even none.
+func list[T, W any](in *ListInput, see func(T) (bool, error), render func(T) W, read func(fairlead.PageQuery) ([]T, string, error)) (*paged[W], error) {
 	q, err := in.page()
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := read(q)
-	if err != nil {
-		return nil, err
+	page := wire.Page[W]{Items: []W{}}
+	next := ""
+	for range maxSkipped {
+		var items []T
+		if items, next, err = read(q); err != nil {
+			return nil, err
+		}
+		for _, it := range items {
+			ok := see == nil
+			if !ok {
+				if ok, err = see(it); err != nil {
+					return nil, err
+				}
+			}
+			if ok {
+				page.Items = append(page.Items, render(it))
+			}
+		}
+		if q.After = next; see == nil || len(page.Items) > 0 || next == "" {
+			break
+		}
 	}
-	page := wire.Page[W]{Items: make([]W, 0, len(items)), Next: cursor(next)}
-	for _, it := range items {
-		page.Items = append(page.Items, render(it))
-	}
+	page.Next = cursor(next)
 	out := &paged[W]{Body: page}
 	if next != "" {
 		out.Link = wire.NextLink(in.query, page.Next)
@@ -206,7 +223,9 @@ func (s *server) installRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateInstallRequest
 	}
-	register(s, op{Route: wire.CreateInstall, auth: apiToken, tag: "Installs", summary: "Create an install", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateInstall, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *create) ([]need, error) {
+		return mayCreateInstall(ctx, r, in.Body)
+	}, access.EditInstall), tag: "Installs", summary: "Create an install", status: http.StatusCreated,
 		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeAppDeleting, fairlead.CodeRunnerKindRefused, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
@@ -216,10 +235,10 @@ func (s *server) installRoutes(c *control.Control) {
 			}
 			return answer(s.withSecrets(ctx, v))
 		})
-	register(s, op{Route: wire.ListInstalls, auth: apiToken, tag: "Installs", summary: "List installs by name",
+	register(s, op{Route: wire.ListInstalls, auth: apiToken, may: eachCaller(), tag: "Installs", summary: "List installs by name",
 		problems: slices.Concat(listing, ofAVersion)},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Install], error) {
-			return list(in, renderInstall, func(q fairlead.PageQuery) ([]control.Install, string, error) {
+			return list(in, seen(ctx, s, installsOf), renderInstall, func(q fairlead.PageQuery) ([]control.Install, string, error) {
 				return c.Installs(ctx, callerOf(ctx).org, q)
 			})
 		})
@@ -227,7 +246,7 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		Effective bool `query:"effective" doc:"Add what a deployment would use now, and which of that is not deployed"`
 	}
-	register(s, op{Route: wire.GetInstall, auth: apiToken, tag: "Installs", summary: "Get an install",
+	register(s, op{Route: wire.GetInstall, auth: apiToken, may: on(access.View), tag: "Installs", summary: "Get an install",
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound})},
 		func(ctx context.Context, in *get) (*body[wire.Install], error) {
 			return s.oneInstall(ctx, in.Install, in.Effective)
@@ -236,7 +255,9 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		Body wire.UpdateInstallRequest
 	}
-	register(s, op{Route: wire.UpdateInstall, auth: apiToken, tag: "Installs", summary: "Change an install's inputs, labels or runner",
+	register(s, op{Route: wire.UpdateInstall, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *update) ([]need, error) {
+		return mayUpdateInstall(ctx, r, in.InstallPath, in.Body.Runner)
+	}, access.EditInstall), tag: "Installs", summary: "Change an install's inputs, labels or runner",
 		problems: slices.Concat(ofAVersion, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
 			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
@@ -249,16 +270,27 @@ func (s *server) installRoutes(c *control.Control) {
 		InstallPath
 		Abandon bool `query:"abandon" doc:"Forget it even though components may still exist"`
 	}
-	register(s, op{Route: wire.ForgetInstall, auth: apiToken, tag: "Installs", summary: "Delete the records of an install", status: http.StatusNoContent,
+	register(s, op{Route: wire.ForgetInstall, auth: apiToken, may: on(access.EditInstall), tag: "Installs", summary: "Delete the records of an install", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateMoving, fairlead.CodeInstallNotEmpty, fairlead.CodeCommitTooLarge}},
 		func(ctx context.Context, in *forget) (*struct{}, error) {
 			return nil, c.ForgetInstall(ctx, callerOf(ctx).org, in.Install, in.Abandon)
 		})
+	s.installValueRoutes(c)
+	s.rescueRoutes(c)
+}
+
+// installValueRoutes registers the routes that show values of an install.
+func (s *server) installValueRoutes(c *control.Control) {
 	type outputs struct {
 		InstallPath
 		ShowSensitive bool `query:"show_sensitive" doc:"Include the values of sensitive outputs"`
 	}
-	register(s, op{Route: wire.GetOutputs, auth: apiToken, tag: "Installs", summary: "Get the outputs of an install's components",
+	register(s, op{Route: wire.GetOutputs, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *outputs) ([]need, error) {
+		if in.ShowSensitive {
+			return r.onPath(ctx, access.ViewSecrets, in)
+		}
+		return r.onPath(ctx, access.View, in)
+	}, access.View, access.ViewSecrets), tag: "Installs", summary: "Get the outputs of an install's components",
 		problems: codes{fairlead.CodeInstallNotFound}},
 		func(ctx context.Context, in *outputs) (*body[wire.Outputs], error) {
 			v, err := c.Outputs(ctx, callerOf(ctx).org, in.Install, in.ShowSensitive)
@@ -269,7 +301,7 @@ func (s *server) installRoutes(c *control.Control) {
 		Version   string `query:"version" maxLength:"64" form:"version-name-or-none" doc:"App version, by its identifier or a name; the newest when absent"`
 		Component string `query:"component" maxLength:"63" form:"name-or-none" doc:"Only this component"`
 	}
-	register(s, op{Route: wire.RenderInstall, auth: apiToken, tag: "Installs", summary: "Show what a deployment would give to each component",
+	register(s, op{Route: wire.RenderInstall, auth: apiToken, may: on(access.View), tag: "Installs", summary: "Show what a deployment would give to each component",
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeInvalidInputs})},
 		func(ctx context.Context, in *rendered) (*body[wire.Rendered], error) {
 			r, err := c.Render(ctx, callerOf(ctx).org, in.Install, in.Version, in.Component)
@@ -278,7 +310,6 @@ func (s *server) installRoutes(c *control.Control) {
 			}
 			return answer(renderRendered(r))
 		})
-	s.rescueRoutes(c)
 }
 
 // withSecrets renders an install with the secrets that its app needs from the customer, and with the inputs that it misses.
@@ -334,7 +365,7 @@ func (s *server) oneInstall(ctx context.Context, name string, effective bool) (*
 }
 
 func (s *server) actionRoutes(c *control.Control) {
-	register(s, op{Route: wire.ListActions, auth: apiToken, tag: "Actions", summary: "List the actions of the version that an install has deployed",
+	register(s, op{Route: wire.ListActions, auth: apiToken, may: on(access.View), tag: "Actions", summary: "List the actions of the version that an install has deployed",
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeInstallNotFound})},
 		func(ctx context.Context, in *InstallPath) (*body[wire.InstallActions], error) {
 			all, err := c.Actions(ctx, callerOf(ctx).org, in.Install)
@@ -350,7 +381,7 @@ func (s *server) actionRoutes(c *control.Control) {
 		OnceInput
 		Body wire.RunActionRequest
 	}
-	register(s, op{Route: wire.RunAction, auth: apiToken, tag: "Actions", summary: "Run an action, or queue the run", status: http.StatusCreated,
+	register(s, op{Route: wire.RunAction, auth: apiToken, may: on(access.Deploy), tag: "Actions", summary: "Run an action, or queue the run", status: http.StatusCreated,
 		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeActionNotFound, fairlead.CodeActionComponents, fairlead.CodeInvalidParams, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *run) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
@@ -368,7 +399,9 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateDeploymentRequest
 	}
-	register(s, op{Route: wire.CreateDeployment, auth: apiToken, tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateDeployment, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *create) ([]need, error) {
+		return mayDeploy(ctx, r, in.InstallPath, in.Body)
+	}, access.Deploy, access.Approve), tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
 		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeComponentTypeChanged, fairlead.CodeSandboxRunnerMissing, fairlead.CodeRunnerKindRefused, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
@@ -387,10 +420,12 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		Action  string `query:"action" maxLength:"63" form:"name-or-none" doc:"Only runs of this action"`
 		State   string `query:"state" enum:"queued,running,awaiting-approval,succeeded,failed,canceled,canceling" doc:"Only deployments in this state"`
 	}
-	register(s, op{Route: wire.ListDeployments, auth: apiToken, tag: "Deployments", summary: "List deployments, newest first",
+	register(s, op{Route: wire.ListDeployments, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *lst) ([]need, error) {
+		return mayListDeployments(ctx, r, in.Install)
+	}, access.View), tag: "Deployments", summary: "List deployments, newest first",
 		problems: slices.Concat(listing, codes{fairlead.CodeInstallNotFound, fairlead.CodeInvalidName})},
 		func(ctx context.Context, in *lst) (*paged[wire.Deployment], error) {
-			return list(&in.ListInput, renderDeployment, func(q fairlead.PageQuery) ([]control.Deployment, string, error) {
+			return list(&in.ListInput, seen(ctx, s, deploymentsOf), renderDeployment, func(q fairlead.PageQuery) ([]control.Deployment, string, error) {
 				q.Prefix = in.ID
 				return c.Deployments(ctx, callerOf(ctx).org, control.DeploymentFilter{Install: in.Install, Action: in.Action, State: deployment.State(in.State)}, q)
 			})
@@ -400,7 +435,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		WaitInput
 		After int64 `query:"after" doc:"Wait until the revision is greater than this"`
 	}
-	register(s, op{Route: wire.GetDeployment, auth: apiToken, tag: "Deployments", summary: "Get a deployment, or wait for its next change",
+	register(s, op{Route: wire.GetDeployment, auth: apiToken, may: on(access.View), tag: "Deployments", summary: "Get a deployment, or wait for its next change",
 		problems: codes{fairlead.CodeDeploymentNotFound}},
 		func(ctx context.Context, in *get) (*body[wire.Deployment], error) {
 			r, err := c.WaitDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.After, in.wait())
@@ -410,7 +445,12 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			return s.oneDeployment(ctx, r)
 		})
 	s.approveRoute(c)
-	register(s, op{Route: wire.CancelDeployment, auth: apiToken, tag: "Deployments", summary: "Cancel a deployment",
+	s.decisionRoutes(c)
+}
+
+// decisionRoutes registers the routes that end and retry a deployment.
+func (s *server) decisionRoutes(c *control.Control) {
+	register(s, op{Route: wire.CancelDeployment, auth: apiToken, may: on(access.Cancel), tag: "Deployments", summary: "Cancel a deployment",
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeDeploymentState})},
 		func(ctx context.Context, in *DeploymentPath) (*body[wire.Deployment], error) {
 			r, err := c.CancelDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment))
@@ -420,7 +460,9 @@ func (s *server) deploymentRoutes(c *control.Control) {
 		DeploymentPath
 		OnceInput
 	}
-	register(s, op{Route: wire.RetryDeployment, auth: apiToken, tag: "Deployments", summary: "Retry a failed deployment from where it failed", status: http.StatusCreated,
+	register(s, op{Route: wire.RetryDeployment, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *retry) ([]need, error) {
+		return mayRetry(ctx, r, in.DeploymentPath)
+	}, access.Deploy, access.Approve), tag: "Deployments", summary: "Retry a failed deployment from where it failed", status: http.StatusCreated,
 		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerKindRefused, fairlead.CodeDeploymentState, fairlead.CodeDeployedSince, fairlead.CodeActionNotFound, fairlead.CodeActionComponents, fairlead.CodeInvalidParams, fairlead.CodeInvalidInputs, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *retry) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
@@ -459,7 +501,7 @@ func (s *server) approveRoute(c *control.Control) {
 		DeploymentPath
 		Body wire.ApproveRequest
 	}
-	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that await approval",
+	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, may: on(access.Approve), tag: "Deployments", summary: "Approve plans that await approval",
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeNotAwaitingApproval, fairlead.CodeInvalidApproval, fairlead.CodeSignatureRequired, fairlead.CodePlanChanged, fairlead.CodePlanExpired, fairlead.CodeDeploymentState})},
 		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
 			for component, envelope := range in.Body.Signatures {
@@ -479,10 +521,15 @@ func (s *server) jobRoutes(c *control.Control) {
 		Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"Items a page"`
 		Deployment string `query:"deployment" maxLength:"64" form:"identifier-or-none" doc:"Only jobs of this deployment, in the order of its components"`
 	}
-	register(s, op{Route: wire.ListJobs, auth: apiToken, tag: "Jobs", summary: "List jobs, newest first",
+	register(s, op{Route: wire.ListJobs, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *lst) ([]need, error) {
+		if in.Deployment == "" {
+			return nil, nil // the list leaves out what the caller may not see
+		}
+		return r.onPath(ctx, access.View, DeploymentPath{in.Deployment})
+	}, access.View), tag: "Jobs", summary: "List jobs, newest first",
 		problems: slices.Concat(listing, codes{fairlead.CodeDeploymentNotFound})},
 		func(ctx context.Context, in *lst) (*paged[wire.Job], error) {
-			return list(&ListInput{in.CursorInput, in.Limit}, renderJob, func(q fairlead.PageQuery) ([]control.Job, string, error) {
+			return list(&ListInput{in.CursorInput, in.Limit}, seen(ctx, s, jobsOf), renderJob, func(q fairlead.PageQuery) ([]control.Job, string, error) {
 				org := callerOf(ctx).org
 				if in.Deployment != "" {
 					jobs, err := c.DeploymentJobs(ctx, org, fairlead.DeploymentID(in.Deployment))
@@ -492,12 +539,12 @@ func (s *server) jobRoutes(c *control.Control) {
 				return c.Jobs(ctx, org, q)
 			})
 		})
-	register(s, op{Route: wire.GetJob, auth: apiToken, tag: "Jobs", summary: "Get a job",
+	register(s, op{Route: wire.GetJob, auth: apiToken, may: on(access.View), tag: "Jobs", summary: "Get a job",
 		problems: codes{fairlead.CodeJobNotFound}},
 		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			return s.oneJob(ctx, fairlead.JobID(in.Job))
 		})
-	register(s, op{Route: wire.CancelJob, auth: apiToken, tag: "Jobs", summary: "Cancel a job",
+	register(s, op{Route: wire.CancelJob, auth: apiToken, may: on(access.Cancel), tag: "Jobs", summary: "Cancel a job",
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeJobNotFound, fairlead.CodeJobState})},
 		func(ctx context.Context, in *JobPath) (*body[wire.Job], error) {
 			if _, err := c.CancelJob(ctx, callerOf(ctx).org, fairlead.JobID(in.Job)); err != nil {
@@ -511,7 +558,7 @@ func (s *server) jobRoutes(c *control.Control) {
 		Epoch  int64 `query:"epoch" minimum:"0" doc:"Attempt to read; the first attempt with a log when absent"`
 		Offset int64 `query:"offset" minimum:"0"`
 	}
-	register(s, op{Route: wire.ReadJobLog, auth: apiToken, tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more",
+	register(s, op{Route: wire.ReadJobLog, auth: apiToken, may: on(access.View), tag: "Jobs", summary: "Read a job's log from a cursor, or wait for more",
 		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeLogExpired, fairlead.CodeLogNotFound}},
 		func(ctx context.Context, in *log) (*body[wire.LogChunk], error) {
 			k, err := c.ReadLog(ctx, callerOf(ctx).org, fairlead.JobID(in.Job), in.Epoch, in.Offset, in.wait())
@@ -559,7 +606,7 @@ func (s *server) oneJob(ctx context.Context, id fairlead.JobID) (*body[wire.Job]
 }
 
 func (s *server) runnerAdminRoutes(c *control.Control) {
-	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, tag: "Runners", summary: "Create a single-use enrolment token", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateEnrolment, auth: apiToken, may: on(access.ManageRunners), tag: "Runners", summary: "Create a single-use enrolment token", status: http.StatusCreated,
 		problems: codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly}},
 		func(ctx context.Context, in *RunnerPath) (*body[wire.Enrolment], error) {
 			token, expires, err := c.CreateEnrolment(ctx, callerOf(ctx).user, in.Runner)
@@ -569,13 +616,13 @@ func (s *server) runnerAdminRoutes(c *control.Control) {
 		RunnerPath
 		OnceInput
 	}
-	register(s, op{Route: wire.CheckRunner, auth: apiToken, tag: "Runners", summary: "Queue a job that checks a runner from end to end", status: http.StatusCreated,
+	register(s, op{Route: wire.CheckRunner, auth: apiToken, may: on(access.ManageRunners), tag: "Runners", summary: "Queue a job that checks a runner from end to end", status: http.StatusCreated,
 		problems: slices.Concat(creator, codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly})},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
 			j, err := c.CheckRunner(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)
 			return answer(renderJob(j), err)
 		})
-	register(s, op{Route: wire.AskRunnerLog, auth: apiToken, tag: "Runners", summary: "Queue a job whose log is the recent log of the runner's agent", status: http.StatusCreated,
+	register(s, op{Route: wire.AskRunnerLog, auth: apiToken, may: on(access.ManageRunners), tag: "Runners", summary: "Queue a job whose log is the recent log of the runner's agent", status: http.StatusCreated,
 		problems: slices.Concat(creator, codes{fairlead.CodeRunnerNotFound, fairlead.CodeOperatorOnly})},
 		func(ctx context.Context, in *check) (*body[wire.Job], error) {
 			j, err := c.RunnerLog(ctx, callerOf(ctx).user, in.Runner, in.IdempotencyKey)

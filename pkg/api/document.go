@@ -21,6 +21,13 @@ import (
 // operation may answer with.
 const codesExtension = "x-fairlead-problems"
 
+// ruleExtension and rightsExtension are the OpenAPI extensions that show who may call an operation: the kind of its rule, and
+// the rights that the caller's roles must permit.
+const (
+	ruleExtension   = "x-fairlead-rule"
+	rightsExtension = "x-fairlead-rights"
+)
+
 type codes = []fairlead.Code
 
 // The problems that routes have in common. Each route adds its own problems. These
@@ -43,7 +50,7 @@ var (
 // problemsOf returns the codes of the problems that a route with this input type
 // may answer with.
 func problemsOf(o op, input reflect.Type) codes {
-	all := slices.Concat(everyRoute, o.problems)
+	all := slices.Concat(everyRoute, o.problems, deniedBy(o.may, input))
 	if input.NumField() > 0 {
 		all = append(all, inputRoute...)
 	}
@@ -109,7 +116,10 @@ func describe(a huma.API, o op, input reflect.Type) {
 	h, problems := operation(a, o.Route), problemsOf(o, input)
 	delete(h.Responses, undescribed)
 	maps.Copy(h.Responses, responsesOf(a, problems))
-	h.Extensions = map[string]any{codesExtension: problems}
+	h.Extensions = map[string]any{codesExtension: problems, ruleExtension: o.may.kind}
+	if len(o.may.rights) > 0 {
+		h.Extensions[rightsExtension] = o.may.rights
+	}
 	status := strconv.Itoa(o.status)
 	if o.status == 0 {
 		status = strconv.Itoa(http.StatusOK)

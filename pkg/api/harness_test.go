@@ -458,6 +458,8 @@ type operation struct {
 	Security    []map[string][]string  `json:"security"`
 	Responses   map[string]responseDoc `json:"responses"`
 	Problems    []string               `json:"x-fairlead-problems"`
+	Rule        string                 `json:"x-fairlead-rule"`
+	Rights      []string               `json:"x-fairlead-rights"`
 	RequestBody *struct {
 		Required bool `json:"required"`
 		Content  map[string]struct {

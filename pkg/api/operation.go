@@ -26,6 +26,7 @@ import (
 type op struct {
 	wire.Route
 	auth     scheme
+	may      rule // who may call it
 	summary  string
 	doc      string // text after the summary; may be empty
 	tag      string
@@ -37,8 +38,9 @@ type op struct {
 }
 
 // register serves a route. It authenticates the caller before it looks at the rest
-// of the request.
+// of the request, and evaluates the route's rule before it calls fn.
 func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error)) {
+	checkRule[I](o)
 	s.route(o.Route, func(a huma.API) {
 		h := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.summary, Description: o.doc,
 			Tags: []string{o.tag}, DefaultStatus: o.status,
@@ -58,7 +60,11 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		}
 		h.Responses = map[string]*huma.Response{undescribed: {}}
 		huma.Register(a, h, func(ctx context.Context, in *I) (*O, error) {
-			out, err := fn(ctx, in)
+			err := s.permit(ctx, o, in)
+			var out *O
+			if err == nil {
+				out, err = fn(ctx, in)
+			}
 			if err != nil {
 				return nil, s.fail(ctx, o.ID, err)
 			}

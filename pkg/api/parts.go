@@ -44,7 +44,7 @@ func (s *server) partRoutes(c *control.Control) {
 		JobPath
 		PartUpload
 	}
-	register(s, op{Route: wire.StagePart, auth: leaseToken, tag: "Steps", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
+	register(s, op{Route: wire.StagePart, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
 		doc: "The parts change nothing. A later request of the attempt has no body, and the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + " name the whole body. " +
 			"Parts that no request can name any more are deleted.",
 		body: maxPart, read: 30 * time.Second, problems: slices.Concat(ofAStep, codes{fairlead.CodeBodyNotStaged})},
@@ -55,7 +55,7 @@ func (s *server) partRoutes(c *control.Control) {
 		JobPath
 		PartPath
 	}
-	register(s, op{Route: wire.GetPart, auth: partToken, tag: "Steps", summary: "Get a part of an answer that is too large for one answer",
+	register(s, op{Route: wire.GetPart, auth: partToken, may: byCredential(), tag: "Steps", summary: "Get a part of an answer that is too large for one answer",
 		doc:      "An answer without a body names the whole body with the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + ". Only a request with the header " + wire.HeaderAcceptParts + " gets such an answer.",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeBodyNotStaged})},
 		func(ctx context.Context, in *get) (*part, error) { return in.open(ctx, c) })
@@ -63,12 +63,12 @@ func (s *server) partRoutes(c *control.Control) {
 
 // personPartRoutes registers the routes of parts for people.
 func (s *server) personPartRoutes(c *control.Control) {
-	register(s, op{Route: wire.UploadPart, auth: apiToken, tag: "Parts", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
+	register(s, op{Route: wire.UploadPart, auth: apiToken, may: eachCaller(), tag: "Parts", summary: "Store a part of a body that is too large for one request", status: http.StatusNoContent,
 		doc: "Only for a control plane whose description has max_body. The parts change nothing. A later request with the same token has no body, and the headers " + wire.HeaderBodyDigest + " and " +
 			wire.HeaderBodySize + " name the whole body. Parts that no request has named are deleted within a day.",
 		body: maxPart, read: 30 * time.Second, problems: codes{fairlead.CodeBodyNotStaged}},
 		func(ctx context.Context, in *PartUpload) (*struct{}, error) { return nil, in.stage(ctx, c) })
-	register(s, op{Route: wire.DownloadPart, auth: apiToken, tag: "Parts", summary: "Get a part of an answer that is too large for one answer",
+	register(s, op{Route: wire.DownloadPart, auth: apiToken, may: eachCaller(), tag: "Parts", summary: "Get a part of an answer that is too large for one answer",
 		doc: "An answer without a body names the whole body with the headers " + wire.HeaderBodyDigest + " and " + wire.HeaderBodySize + ". Only a request with the header " + wire.HeaderAcceptParts +
 			" gets such an answer. Each part except the last has the size of the first. Only the token of the request gets the parts.",
 		problems: codes{fairlead.CodeBodyNotStaged}},

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -15,7 +16,7 @@ func (s *server) provenanceRoute(c *control.Control) {
 		VersionPath
 		Component string `path:"component" maxLength:"63" form:"name" doc:"Name of the component"`
 	}
-	register(s, op{Route: wire.GetProvenance, auth: apiToken, tag: "Apps", summary: "Get the signed provenance of a component that a build made",
+	register(s, op{Route: wire.GetProvenance, auth: apiToken, may: on(access.View), tag: "Apps", summary: "Get the signed provenance of a component that a build made",
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeAppNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound,
 			fairlead.CodeProvenanceNotFound, fairlead.CodeProvenanceInvalid})},
 		func(ctx context.Context, in *component) (*body[wire.Provenance], error) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -51,8 +52,11 @@ func (s *server) mayUse(r *http.Request, token string) error {
 		return s.mayKeepImages(r, token)
 	}
 	by, err := s.user(r.Context(), token)
-	if err != nil || asksForRegistry(r) || reads(r) && isBelow(r, control.ImageRepositories(by.Org)) {
+	if err != nil || asksForRegistry(r) {
 		return err
+	}
+	if reads(r) && isBelow(r, control.ImageRepositories(by.Org)) {
+		return mayUse(by, access.View, access.OrgObject(by.Org)) // the name of an image has no app or group
 	}
 	if isBelow(r, control.ImageRepositories(by.Org)) {
 		return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "only jobs may push images: a build that of its component, and an apply the copy for its install",
@@ -63,10 +67,23 @@ func (s *server) mayUse(r *http.Request, token string) error {
 			return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "only a build may push the artifact of a component that is built",
 				Hint: "{app.publish} queues the build."}
 		}
-		return nil
+		a := access.View
+		if !reads(r) {
+			a = access.EditApp
+		}
+		app, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"+control.Repositories(by.Org)), "/")
+		return mayUse(by, a, access.AppObject(by.Org, app))
 	}
 	return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOtherArtifact, Message: "the artifacts there belong to another org",
 		Hint: "{app.publish} pushes to the repositories of your org."}
+}
+
+// mayUse returns an error if the caller lacks the right on the object of a repository.
+func mayUse(who access.Principal, a access.Right, o access.Object) error {
+	if who.May(a, o) {
+		return nil
+	}
+	return access.Refused(who, a, o)
 }
 
 // asksForRegistry reports whether a client only checks that a registry answers.

@@ -26,7 +26,7 @@ func moment(t time.Time) *time.Time {
 }
 
 func renderVersion(v control.Version) wire.AppVersion {
-	out := wire.AppVersion{ID: string(v.ID), Names: v.Names, App: v.App, CreatedAt: v.Created.UTC(), New: v.New,
+	out := wire.AppVersion{Actors: renderActors(v.Actors), ID: string(v.ID), Names: v.Names, App: v.App, CreatedAt: v.Created.UTC(), New: v.New,
 		Inputs: []wire.AppInput{}, Components: []wire.AppComponent{}}
 	if v.Spec == nil {
 		return out
@@ -93,7 +93,7 @@ func renderInstallAction(a control.Action) wire.InstallAction {
 }
 
 func renderApp(a control.App) wire.App {
-	return wire.App{ID: string(a.ID), Name: a.Name, Description: a.Description,
+	return wire.App{Actors: renderActors(a.Actors), ID: string(a.ID), Name: a.Name, Description: a.Description,
 		Version: renderVersion(a.Newest), CreatedAt: a.Created.UTC()}
 }
 
@@ -101,7 +101,7 @@ func renderApp(a control.App) wire.App {
 var masked = json.RawMessage(`"(sensitive)"`)
 
 func renderInstall(in control.Install) wire.Install {
-	out := wire.Install{ID: string(in.ID), Name: in.Name, App: in.App, Runner: in.Runner, Bound: in.Bound != nil,
+	out := wire.Install{Actors: renderActors(in.Actors), ID: string(in.ID), Name: in.Name, App: in.App, Runner: in.Runner, Bound: in.Bound != nil,
 		Group: in.Group.String(), Labels: in.Labels, State: in.State,
 		Inputs: map[string]json.RawMessage{}, Components: []wire.InstallComponent{}, Queued: []string{},
 		Deployment: string(in.Active), Moving: string(in.Moving), CreatedAt: in.Created.UTC()}
@@ -296,7 +296,7 @@ func renderSteps(steps []diagnosis.Step) []wire.NextStep {
 }
 
 func renderJob(j control.Job) wire.Job {
-	out := wire.Job{ID: string(j.ID), State: string(j.State), Operation: string(j.Operation), Runner: j.RunnerName,
+	out := wire.Job{Actors: renderActors(j.Actors), ID: string(j.ID), State: string(j.State), Operation: string(j.Operation), Runner: j.RunnerName,
 		Install: j.InstallName, Deployment: string(j.Deployment), Component: j.Component, Epoch: j.Lease.Epoch,
 		Reason: string(j.Reason), Message: j.Message, ExitCode: j.ExitCode, Salvaged: (*wire.Salvaged)(j.Salvaged), DiskFull: j.DiskFull, CreatedAt: j.Created.UTC(),
 		ClaimedAt: moment(j.Claimed), StartedAt: moment(j.Started), FinishedAt: moment(j.Finished), CanceledBy: renderActor(j.StopBy)}
@@ -323,12 +323,13 @@ func renderJob(j control.Job) wire.Job {
 func foreign(r control.Runner, by control.User) bool { return r.Shared && !by.Operator }
 
 func renderRunner(r control.Runner, by control.User) wire.Runner {
-	out := wire.Runner{ID: string(r.ID), Name: r.Name, Description: r.Description, Kind: cmp.Or(r.Kind, "local"), Storage: r.Storage,
+	out := wire.Runner{Actors: renderActors(r.Actors), ID: string(r.ID), Name: r.Name, Description: r.Description, Kind: cmp.Or(r.Kind, "local"), Storage: r.Storage,
 		Shared: r.Shared, State: r.State, Mode: string(r.Mode), Sessions: []wire.RunnerSession{}, Warnings: r.Warnings, CreatedAt: r.Created.UTC()}
 	if !r.Shared && r.Install == "" {
 		out.Group = r.Group.String()
 	}
 	if foreign(r, by) {
+		out.Actors = wire.Actors{} // of the operator's org
 		return out
 	}
 	if t := r.Trust; t != nil {

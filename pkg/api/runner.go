@@ -37,7 +37,7 @@ func (s *server) runnerRoutes() {
 
 func (s *server) identityRoutes(c *control.Control) {
 	type enrol struct{ Body wire.EnrolRequest }
-	register(s, op{Route: wire.EnrolRunner, auth: unauthenticated, tag: "Identity", summary: "Trade a single-use token for an identity",
+	register(s, op{Route: wire.EnrolRunner, auth: unauthenticated, may: open(), tag: "Identity", summary: "Trade a single-use token for an identity",
 		problems: codes{fairlead.CodeEnrolmentRefused, fairlead.CodeInvalidKey}},
 		func(ctx context.Context, in *enrol) (*body[wire.Enrolled], error) {
 			leave, err := s.look(ctx, in.Body.Token)
@@ -48,7 +48,7 @@ func (s *server) identityRoutes(c *control.Control) {
 			r, err := c.Enrol(ctx, in.Body.Token, in.Body.PublicKey)
 			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: s.Keys, Registry: s.Registry}, err)
 		})
-	register(s, op{Route: wire.CreateChallenge, auth: unauthenticated, tag: "Identity", summary: "Get a nonce to sign"},
+	register(s, op{Route: wire.CreateChallenge, auth: unauthenticated, may: open(), tag: "Identity", summary: "Get a nonce to sign"},
 		func(context.Context, *struct{}) (*body[wire.Challenge], error) {
 			return answer(wire.Challenge{Nonce: c.NewChallenge(), Report: true}, nil)
 		})
@@ -57,7 +57,7 @@ func (s *server) identityRoutes(c *control.Control) {
 		Protocol string `header:"Fairlead-Protocol" maxLength:"20" doc:"Version of the protocol that the agent speaks"`
 		Body     wire.SessionRequest
 	}
-	register(s, op{Route: wire.CreateSession, auth: unauthenticated, tag: "Identity", summary: "Prove an identity and open or renew a session", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateSession, auth: unauthenticated, may: open(), tag: "Identity", summary: "Prove an identity and open or renew a session", status: http.StatusCreated,
 		problems: codes{fairlead.CodeAWSIdentityUnavailable, fairlead.CodeOIDCIssuerUnavailable, fairlead.CodeSessionRefused, fairlead.CodeStackRefused}},
 		func(ctx context.Context, in *create) (*body[wire.Session], error) {
 			b, audience := in.Body, s.audience(in.requestHost)
@@ -95,13 +95,13 @@ func (s *server) identityRoutes(c *control.Control) {
 
 func (s *server) sessionRoutes(c *control.Control) {
 	type heartbeat struct{ Body wire.SessionHeartbeat }
-	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, tag: "Agents", summary: "Report the condition of the agent",
+	register(s, op{Route: wire.HeartbeatSession, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Report the condition of the agent",
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeSessionNotFound, fairlead.CodeInvalidHeartbeat})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			return s.heartbeat(ctx, in.Body)
 		})
 	type claim struct{ Body wire.ClaimRequest }
-	register(s, op{Route: wire.ClaimJob, auth: sessionToken, tag: "Agents", summary: "Claim a job, or wait for one; 204 when there is none",
+	register(s, op{Route: wire.ClaimJob, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Claim a job, or wait for one; 204 when there is none",
 		none:     "No job was queued while the claim waited",
 		problems: codes{fairlead.CodeRunnerNotTaking}},
 		func(ctx context.Context, in *claim) (*claimed, error) {
@@ -122,7 +122,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		JobPath
 		Body wire.ReleaseRequest
 	}
-	register(s, op{Route: wire.ReleaseJob, auth: sessionToken, tag: "Agents", summary: "Release a job whose step was not started", status: http.StatusNoContent,
+	register(s, op{Route: wire.ReleaseJob, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Release a job whose step was not started", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeStaleEpoch, fairlead.CodeJobState}},
 		func(ctx context.Context, in *release) (*struct{}, error) {
 			return nil, c.ReleaseJob(ctx, callerOf(ctx).session, fairlead.JobID(in.Job), in.Body.Epoch)
@@ -133,7 +133,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		Offset  int64  `query:"offset" minimum:"0" required:"true"`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.RescueJobLog, auth: sessionToken, tag: "Agents", summary: "Append the part of a log that a dead step did not send", body: maxLogAppend, read: 30 * time.Second,
+	register(s, op{Route: wire.RescueJobLog, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Append the part of a log that a dead step did not send", body: maxLogAppend, read: 30 * time.Second,
 		doc:      "The agent calls it before it reports the death. The step keeps its log in a file.",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogCut, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
 		func(ctx context.Context, in *rescue) (*body[wire.LogAppended], error) {
@@ -144,7 +144,7 @@ func (s *server) sessionRoutes(c *control.Control) {
 		JobPath
 		Body wire.DiedRequest
 	}
-	register(s, op{Route: wire.ReportDied, auth: sessionToken, tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent,
+	register(s, op{Route: wire.ReportDied, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Report a step that is gone", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeJobNotFound, fairlead.CodeStaleEpoch, fairlead.CodeJobState, fairlead.CodeInvalidReason}},
 		func(ctx context.Context, in *died) (*struct{}, error) {
 			d := control.Death{Epoch: in.Body.Epoch, ExitCode: in.Body.ExitCode, Signal: in.Body.Signal, Cause: fairlead.Cause(in.Body.Reason), Message: in.Body.Message,
@@ -204,7 +204,7 @@ func warmIDs(names []string) []fairlead.WarmStepID {
 
 func (s *server) warmRoutes(c *control.Control) {
 	type ahead struct{ Body wire.AheadRequest }
-	register(s, op{Route: wire.StartAhead, auth: sessionToken, tag: "Agents", summary: "Get the steps to start before their jobs are known", status: http.StatusCreated,
+	register(s, op{Route: wire.StartAhead, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Get the steps to start before their jobs are known", status: http.StatusCreated,
 		problems: ofAStep},
 		func(ctx context.Context, in *ahead) (*body[wire.StartedAhead], error) {
 			b := in.Body
@@ -216,14 +216,14 @@ func (s *server) warmRoutes(c *control.Control) {
 			}
 			return answer(out, err)
 		})
-	register(s, op{Route: wire.EndWarmStep, auth: sessionToken, tag: "Agents", summary: "End a warm step; 204 if it has no job, else the claim of its job",
+	register(s, op{Route: wire.EndWarmStep, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "End a warm step; 204 if it has no job, else the claim of its job",
 		doc:  "If a job was assigned to the warm step, the step continues: the answer to the claim may have been lost.",
 		none: "The warm step has no job, and gets none", problems: codes{fairlead.CodeWarmStepNotFound}},
 		func(ctx context.Context, in *WarmPath) (*claimed, error) {
 			return answerClaim(c.EndWarmStep(ctx, callerOf(ctx).session, fairlead.WarmStepID(in.Warm)))
 		})
 	type adopt struct{ Body wire.AdoptRequest }
-	register(s, op{Route: wire.AdoptSteps, auth: sessionToken, tag: "Agents", summary: "Get the claims of steps whose agent is gone",
+	register(s, op{Route: wire.AdoptSteps, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Get the claims of steps whose agent is gone",
 		doc: "An agent without the folders of the one before finds the steps where they run. A step whose agent is online, or whose lease is over, is not in the answer."},
 		func(ctx context.Context, in *adopt) (*body[wire.AdoptedSteps], error) {
 			var attempts []control.Attempt
@@ -245,7 +245,7 @@ func (s *server) warmRoutes(c *control.Control) {
 		requestHost
 		Body wire.AwaitRequest
 	}
-	register(s, op{Route: wire.AwaitJob, auth: warmToken, tag: "Steps", summary: "Wait for the job of a warm step; 204 when it has none yet",
+	register(s, op{Route: wire.AwaitJob, auth: warmToken, may: byCredential(), tag: "Steps", summary: "Wait for the job of a warm step; 204 when it has none yet",
 		none:     "No job was assigned while the request waited",
 		problems: codes{fairlead.CodeWarmStepOver, fairlead.CodeWarmTokenUsed, fairlead.CodeOtherJob, fairlead.CodeStepRoleUnproven, fairlead.CodeAWSIdentityUnavailable}},
 		func(ctx context.Context, in *await) (*claimed, error) {
@@ -265,7 +265,7 @@ func (s *server) warmRoutes(c *control.Control) {
 
 // warmMarkerRoute registers the route by which a warm step finds its marker.
 func (s *server) warmMarkerRoute(c *control.Control) {
-	register(s, op{Route: wire.GetWarmMarker, auth: warmToken, tag: "Steps", summary: "Get the place of the marker that exists when a job may be assigned to a warm step", status: http.StatusCreated,
+	register(s, op{Route: wire.GetWarmMarker, auth: warmToken, may: byCredential(), tag: "Steps", summary: "Get the place of the marker that exists when a job may be assigned to a warm step", status: http.StatusCreated,
 		doc:      "A step that looks for its marker asks for its job rarely.",
 		problems: codes{fairlead.CodeWarmStepOver, fairlead.CodeNoMarker, fairlead.CodeOtherJob}},
 		func(ctx context.Context, in *WarmPath) (*body[wire.WarmMarker], error) {
@@ -352,7 +352,7 @@ func (s *server) startRoute(c *control.Control) {
 		Fields string `header:"Fairlead-Spec-Fields" maxLength:"200" doc:"The optional fields of a job spec that the step supports, separated by commas; a step refuses a spec with a field that it does not know"`
 		Body   wire.StartRequest
 	}
-	register(s, op{Route: wire.StartJob, auth: launchToken, tag: "Steps", summary: "Trade the launch token for the job's spec",
+	register(s, op{Route: wire.StartJob, auth: launchToken, may: byCredential(), tag: "Steps", summary: "Trade the launch token for the job's spec",
 		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeLaunchTokenUsed, fairlead.CodeStepRoleUnproven, fairlead.CodeAWSIdentityUnavailable, fairlead.CodeJobState, fairlead.CodeJobAltered, fairlead.CodeStateStorageChanged, fairlead.CodeRegistryMissing})},
 		func(ctx context.Context, in *start) (*body[wire.Started], error) {
 			h := callerOf(ctx).holder
@@ -383,7 +383,7 @@ func (s *server) signingRoute(c *control.Control) {
 		JobPath
 		Body wire.Built
 	}
-	register(s, op{Route: wire.SignProvenance, auth: leaseToken, tag: "Steps", summary: "Sign the statement about what a build job has made, before the job ends", status: http.StatusCreated,
+	register(s, op{Route: wire.SignProvenance, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Sign the statement about what a build job has made, before the job ends", status: http.StatusCreated,
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
 		func(ctx context.Context, in *provenance) (*body[wire.SignedProvenance], error) {
 			envelope, err := c.SignProvenance(ctx, callerOf(ctx).holder, control.Built(in.Body))
@@ -393,7 +393,7 @@ func (s *server) signingRoute(c *control.Control) {
 
 func (s *server) stepRoutes(c *control.Control) {
 	s.startRoute(c)
-	register(s, op{Route: wire.RenewLogAccess, auth: leaseToken, tag: "Steps", summary: "Get new credentials for the attempt's log", status: http.StatusCreated,
+	register(s, op{Route: wire.RenewLogAccess, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Get new credentials for the attempt's log", status: http.StatusCreated,
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeNoLogAccess, fairlead.CodeLogAccessUnavailable})},
 		func(ctx context.Context, _ *JobPath) (*body[wire.LogAccess], error) {
 			access, err := c.AttemptAccess(ctx, callerOf(ctx).holder)
@@ -402,7 +402,7 @@ func (s *server) stepRoutes(c *control.Control) {
 			}
 			return answer(*renderLogAccess(access), nil)
 		})
-	register(s, op{Route: wire.GetPullLogin, auth: leaseToken, tag: "Steps", summary: "Get a login to the registry of the job's artifacts", status: http.StatusCreated,
+	register(s, op{Route: wire.GetPullLogin, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Get a login to the registry of the job's artifacts", status: http.StatusCreated,
 		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeNoPullLogin, fairlead.CodeRegistryUnavailable})},
 		func(ctx context.Context, _ *JobPath) (*body[wire.RegistryLogin], error) {
 			l, ok, err := c.PullLogin(ctx, callerOf(ctx).holder)
@@ -414,7 +414,7 @@ func (s *server) stepRoutes(c *control.Control) {
 			}
 			return answer(*renderLogin(l), nil)
 		})
-	register(s, op{Route: wire.GetImageBuild, auth: leaseToken, tag: "Steps", summary: "Get access to the service that builds the image of a build job", status: http.StatusCreated,
+	register(s, op{Route: wire.GetImageBuild, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Get access to the service that builds the image of a build job", status: http.StatusCreated,
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeNoImageBuilds, fairlead.CodeImageBuildsUnavailable})},
 		func(ctx context.Context, _ *JobPath) (*body[wire.ImageBuildAccess], error) {
 			a, err := c.ImageBuildAccess(ctx, callerOf(ctx).holder)
@@ -429,7 +429,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Name string `path:"name" pattern:"^(inputs|params|last|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`
 	}
-	register(s, op{Route: wire.GetValues, auth: leaseToken, tag: "Steps", summary: "Get sensitive values that the job's spec names",
+	register(s, op{Route: wire.GetValues, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Get sensitive values that the job's spec names",
 		doc:      "The answer is a JSON object. The spec has its HMAC-SHA256 under the lease token.",
 		problems: slices.Concat(ofAStep, ofAVersion, codes{fairlead.CodeValuesNotFound})},
 		func(ctx context.Context, in *values) (*part, error) {
@@ -440,7 +440,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.JobHeartbeat
 	}
-	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, tag: "Steps", summary: "Renew the lease, and learn of a cancelation",
+	register(s, op{Route: wire.HeartbeatJob, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Renew the lease, and learn of a cancelation",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState})},
 		func(ctx context.Context, in *heartbeat) (*body[wire.Lease], error) {
 			return answer(renewLease(ctx, c, callerOf(ctx).holder, in.Body))
@@ -450,7 +450,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		Offset  int64  `query:"offset" minimum:"0" required:"true"`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.AppendJobLog, auth: leaseToken, tag: "Steps", summary: "Append to the attempt's log at an offset", body: maxLogAppend, read: 30 * time.Second,
+	register(s, op{Route: wire.AppendJobLog, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Append to the attempt's log at an offset", body: maxLogAppend, read: 30 * time.Second,
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogCut, fairlead.CodeLogDiverged, fairlead.CodeLogFull, fairlead.CodeLogNotFound})},
 		func(ctx context.Context, in *appendLog) (*body[wire.LogAppended], error) {
 			next, err := c.AppendLog(ctx, callerOf(ctx).holder, in.Offset, in.RawBody)
@@ -460,7 +460,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.FinishRequest
 	}
-	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs + 2<<20, read: 2 * time.Minute,
+	register(s, op{Route: wire.FinishJob, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs + 2<<20, read: 2 * time.Minute,
 		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge, fairlead.CodeBodyNotStaged, fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
@@ -501,7 +501,7 @@ func (s *server) planRoutes(c *control.Control) {
 		JobPath
 		RawBody []byte `contentType:"application/octet-stream"`
 	}
-	register(s, op{Route: wire.PutPlan, auth: leaseToken, tag: "Plans", summary: "Store the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute,
+	register(s, op{Route: wire.PutPlan, auth: leaseToken, may: byCredential(), tag: "Plans", summary: "Store the attempt's saved plan", status: http.StatusNoContent, body: control.MaxState, read: 2 * time.Minute,
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanTooLarge, fairlead.CodeBodyNotStaged})},
 		func(ctx context.Context, in *put) (*struct{}, error) {
 			return nil, c.PutPlan(ctx, callerOf(ctx).holder, in.RawBody)
@@ -510,7 +510,7 @@ func (s *server) planRoutes(c *control.Control) {
 		ContentType string `header:"Content-Type"`
 		Body        []byte
 	}
-	register(s, op{Route: wire.GetPlan, auth: leaseToken, tag: "Plans", summary: "Get the saved plan to apply",
+	register(s, op{Route: wire.GetPlan, auth: leaseToken, may: byCredential(), tag: "Plans", summary: "Get the saved plan to apply",
 		problems: slices.Concat(ofAStep, codes{fairlead.CodeJobState, fairlead.CodePlanNotFound})},
 		func(ctx context.Context, in *JobPath) (*plan, error) {
 			data, err := c.GetPlan(ctx, callerOf(ctx).holder)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/awsaction"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -30,7 +31,9 @@ func (s *server) stackRoutes(c *control.Control) {
 		InstallPath
 		Body wire.PutStackRequest
 	}
-	register(s, op{Route: wire.PutStack, auth: apiToken, tag: "Stacks", summary: "Prepare an install for a runner stack in a customer's account",
+	register(s, op{Route: wire.PutStack, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *put) ([]need, error) {
+		return mayPrepareStack(ctx, r, in.InstallPath)
+	}, access.ManageRunners), tag: "Stacks", summary: "Prepare an install for a runner stack in a customer's account",
 		doc:      "Creates the install's external id, and lets the AWS role of the stack's runner open sessions. A repeated request starts the wait for that role again.",
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeAppNotFound, fairlead.CodeInvalidAccount, fairlead.CodeInvalidRegion, fairlead.CodeRunnerServesAnother, fairlead.CodeRunnerTrustsAnother, fairlead.CodeStackNotPublished}},
 		func(ctx context.Context, in *put) (*body[wire.Stack], error) {
@@ -45,7 +48,7 @@ func (s *server) stackRoutes(c *control.Control) {
 		})
 	s.listStacks(c)
 	type check struct{ Body wire.CheckStackRequest }
-	register(s, op{Route: wire.CheckStack, auth: apiToken, tag: "Stacks", summary: "Check whether a runner stack could be prepared in a customer's account", status: http.StatusNoContent,
+	register(s, op{Route: wire.CheckStack, auth: apiToken, may: eachCaller(), tag: "Stacks", summary: "Check whether a runner stack could be prepared in a customer's account", status: http.StatusNoContent,
 		doc:      "Changes nothing. Ask before you create the runner and the install of the stack.",
 		problems: codes{fairlead.CodeInvalidAccount, fairlead.CodeInvalidRegion, fairlead.CodeStackNotPublished}},
 		func(_ context.Context, in *check) (*struct{}, error) {
@@ -54,7 +57,7 @@ func (s *server) stackRoutes(c *control.Control) {
 			}
 			return nil, s.published()
 		})
-	register(s, op{Route: wire.GetStack, auth: apiToken, tag: "Stacks", summary: "Get the runner stack of an install",
+	register(s, op{Route: wire.GetStack, auth: apiToken, may: on(access.View), tag: "Stacks", summary: "Get the runner stack of an install",
 		problems: codes{fairlead.CodeInstallNotFound, fairlead.CodeStackNotFound}},
 		func(ctx context.Context, in *InstallPath) (*body[wire.Stack], error) {
 			v, err := c.Stack(ctx, callerOf(ctx).org, in.Install)
@@ -95,13 +98,13 @@ type listStacksInput struct {
 }
 
 func (s *server) listStacks(c *control.Control) {
-	register(s, op{Route: wire.ListStacks, auth: apiToken, tag: "Stacks", summary: "List runner stacks by the names of their installs",
+	register(s, op{Route: wire.ListStacks, auth: apiToken, may: eachCaller(), tag: "Stacks", summary: "List runner stacks by the names of their installs",
 		doc:      "A page before the last one may have fewer items than the limit, even none.",
 		problems: listing},
 		func(ctx context.Context, in *listStacksInput) (*paged[wire.Stack], error) {
 			actions := map[fairlead.InstallID]awsaction.Grants{}
 			render := func(v control.Stack) wire.Stack { return s.renderStack(v, declared{actions: actions[v.Install]}) }
-			return list(&in.ListInput, render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
+			return list(&in.ListInput, seen(ctx, s, stacksOf), render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
 				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
 				for _, v := range all {
 					declared, err := c.DeclaredActions(ctx, callerOf(ctx).org, v.InstallName)
@@ -139,7 +142,7 @@ func (s *server) published() error {
 func (s *server) renderStack(v control.Stack, app declared) wire.Stack {
 	actions := app.actions
 	keys := AgentFacts("", s.Keys).TrustedKeys
-	out := wire.Stack{Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
+	out := wire.Stack{Actors: renderActors(v.Actors), Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
 		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL, CustomerSecrets: renderSecrets(app.secrets), ScriptImages: renderImages(app.images),
 		Parameters: []wire.StackParameter{
 			{Name: wire.StackControlPlaneURL, Value: s.Stack.URL}, {Name: wire.StackInstallID, Value: string(v.Install)},

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -20,7 +21,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 		OnceInput
 		Body wire.CreateWebhookRequest
 	}
-	register(s, op{Route: wire.CreateWebhook, auth: apiToken, tag: "Webhooks", summary: "Create a webhook, which receives events", status: http.StatusCreated,
+	register(s, op{Route: wire.CreateWebhook, auth: apiToken, may: onOrg(access.ManageWebhooks), tag: "Webhooks", summary: "Create a webhook, which receives events", status: http.StatusCreated,
 		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed with HMAC-SHA256 by Standard Webhooks. Each event is delivered at least once, in any order: " +
 			"`webhook-id` is the same for a repeated delivery, and `data.version` orders the events of a subject. A delivery without a 2xx answer is attempted eight times within 7 h 36 min.",
 		problems: slices.Concat(creator, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidWebhookURL, fairlead.CodeInvalidWebhookEvent, fairlead.CodeWebhookExists, fairlead.CodeTooManyWebhooks})},
@@ -28,14 +29,14 @@ func (s *server) webhookRoutes(c *control.Control) {
 			w, err := c.CreateWebhook(ctx, callerOf(ctx).org, control.NewWebhook{Name: in.Body.Name, URL: in.Body.URL, Events: in.Body.Events}, in.IdempotencyKey)
 			return answer(renderWebhook(w), err)
 		})
-	register(s, op{Route: wire.ListWebhooks, auth: apiToken, tag: "Webhooks", summary: "List webhooks by name",
+	register(s, op{Route: wire.ListWebhooks, auth: apiToken, may: eachCaller(), tag: "Webhooks", summary: "List webhooks by name",
 		problems: listing},
 		func(ctx context.Context, in *ListInput) (*paged[wire.Webhook], error) {
-			return list(in, renderWebhook, func(q fairlead.PageQuery) ([]control.Webhook, string, error) {
+			return list(in, seen(ctx, s, always[control.Webhook](access.OrgObject(callerOf(ctx).org))), renderWebhook, func(q fairlead.PageQuery) ([]control.Webhook, string, error) {
 				return c.Webhooks(ctx, callerOf(ctx).org, q)
 			})
 		})
-	register(s, op{Route: wire.DeleteWebhook, auth: apiToken, tag: "Webhooks", summary: "Delete a webhook", status: http.StatusNoContent,
+	register(s, op{Route: wire.DeleteWebhook, auth: apiToken, may: on(access.ManageWebhooks), tag: "Webhooks", summary: "Delete a webhook", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeWebhookNotFound}},
 		func(ctx context.Context, in *WebhookPath) (*struct{}, error) {
 			return nil, c.DeleteWebhook(ctx, callerOf(ctx).org, in.Webhook)
@@ -44,11 +45,11 @@ func (s *server) webhookRoutes(c *control.Control) {
 		WebhookPath
 		ListInput
 	}
-	register(s, op{Route: wire.ListDeliveries, auth: apiToken, tag: "Webhooks", summary: "List the deliveries of a webhook, newest event first",
+	register(s, op{Route: wire.ListDeliveries, auth: apiToken, may: on(access.ManageWebhooks), tag: "Webhooks", summary: "List the deliveries of a webhook, newest event first",
 		doc:      "Deliveries are kept for 30 days.",
 		problems: slices.Concat(listing, codes{fairlead.CodeWebhookNotFound})},
 		func(ctx context.Context, in *deliveries) (*paged[wire.WebhookDelivery], error) {
-			return list(&in.ListInput, renderDelivery, func(q fairlead.PageQuery) ([]control.Delivery, string, error) {
+			return list(&in.ListInput, all[control.Delivery](), renderDelivery, func(q fairlead.PageQuery) ([]control.Delivery, string, error) {
 				return c.Deliveries(ctx, callerOf(ctx).org, in.Webhook, q)
 			})
 		})
@@ -56,7 +57,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 		WebhookPath
 		Delivery string `path:"delivery" maxLength:"64" form:"identifier" doc:"Identifier of the delivery's event"`
 	}
-	register(s, op{Route: wire.RedeliverWebhook, auth: apiToken, tag: "Webhooks", summary: "Deliver an event again", status: http.StatusAccepted,
+	register(s, op{Route: wire.RedeliverWebhook, auth: apiToken, may: on(access.ManageWebhooks), tag: "Webhooks", summary: "Deliver an event again", status: http.StatusAccepted,
 		problems: codes{fairlead.CodeWebhookNotFound, fairlead.CodeDeliveryNotFound}},
 		func(ctx context.Context, in *redeliver) (*body[wire.WebhookDelivery], error) {
 			d, err := c.Redeliver(ctx, callerOf(ctx).org, in.Webhook, in.Delivery)
@@ -65,7 +66,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 }
 
 func renderWebhook(w control.Webhook) wire.Webhook {
-	return wire.Webhook{ID: w.ID, Name: w.Name, URL: w.URL, Events: append([]string{}, w.Events...), Secret: w.Secret, CreatedAt: w.Created}
+	return wire.Webhook{Actors: renderActors(w.Actors), ID: w.ID, Name: w.Name, URL: w.URL, Events: append([]string{}, w.Events...), Secret: w.Secret, CreatedAt: w.Created}
 }
 
 func renderDelivery(d control.Delivery) wire.WebhookDelivery {

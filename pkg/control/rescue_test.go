@@ -37,6 +37,9 @@ func (p *plane) head(install, component string) (store.StateHead, string) {
 	return r.V, e.Type
 }
 
+// carol is a person who changes records.
+var carol = fairlead.Actor{Token: "tok_2", Name: "carol"}
+
 func TestPersonBreaksTheLockOfAnEndedJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t, enginetest.Memory())
@@ -58,12 +61,12 @@ func TestPersonBreaksTheLockOfAnEndedJob(t *testing.T) {
 			t.Errorf("a state of the dead job, before: %v", err)
 		}
 		for range 2 { // the client repeats the request, because the first answer may be lost
-			if err := p.BreakStateLock(p.ctx, org, "acme", "network", "lock-1"); err != nil {
+			if err := p.BreakStateLock(control.As(p.ctx, carol), org, "acme", "network", "lock-1"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		head, event := p.head("acme", "network")
-		if b := head.Broken; head.Lock != nil || event != "fairlead.state.unlocked" || b == nil || b.ID != "lock-1" || b.Job != j.ID || b.At.IsZero() || b.Info != nil {
+		if b := head.Broken; head.Lock != nil || event != "fairlead.state.unlocked" || b == nil || b.ID != "lock-1" || b.Job != j.ID || b.At.IsZero() || b.Info != nil || b.By != carol {
 			t.Errorf("event %q, broken lock %+v", event, b)
 		}
 		if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(stateOne)); fairlead.CodeOf(err) != "state-not-locked" {
@@ -95,7 +98,7 @@ func TestUnsavedStateIsPushed(t *testing.T) {
 		p.lockAndSave(h, j, "lock-1", stateOne)
 		newer := strings.Replace(stateOne, `"serial":7`, `"serial":9`, 1)
 		push := func(state string) error {
-			_, err := p.PushState(p.ctx, org, "acme", "network", []byte(state))
+			_, err := p.PushState(control.As(p.ctx, carol), org, "acme", "network", []byte(state))
 			return err
 		}
 		if err := push(newer); fairlead.CodeOf(err) != "deployment-runs" {
@@ -140,7 +143,7 @@ func TestUnsavedStateIsPushed(t *testing.T) {
 			}
 		}
 		head, event := p.head("acme", "network")
-		if head.Serial != 9 || head.Writes != before.Writes+1 || head.Lock != nil || event != "fairlead.state.pushed" || len(head.History) != len(before.History)+1 {
+		if head.Serial != 9 || head.Writes != before.Writes+1 || head.Lock != nil || event != "fairlead.state.pushed" || len(head.History) != len(before.History)+1 || head.Pushed == nil || head.Pushed.By != carol {
 			t.Errorf("after the push, event %q: %+v", event, head)
 		}
 		again, err := p.RetryDeployment(p.ctx, org, id, "retry")

@@ -180,6 +180,9 @@ func ImageRepositories(org fairlead.OrgID) string { return catalog.ImageReposito
 // component.
 func StatePath(install, component string) string { return state.StatePath(install, component) }
 
+// RuleNotFound returns the error of a runner rule that does not exist.
+func RuleNotFound(id string) error { return runners.RuleNotFound(id) }
+
 // LockID reads the lock ID from a tool's lock info.
 func LockID(info []byte) string { return state.LockID(info) }
 

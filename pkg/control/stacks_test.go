@@ -59,9 +59,12 @@ func newStackedOn(t *testing.T, e engine.Engine) *stacked {
 
 func (s *stacked) create(in control.NewStack) control.Stack {
 	s.t.Helper()
-	v, err := s.CreateStack(s.ctx, org, "acme", in)
+	v, err := s.CreateStack(control.As(s.ctx, carol), org, "acme", in)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if v.CreatedBy != carol || v.ChangedBy != carol {
+		s.t.Errorf("the stack was created by %+v and changed by %+v", v.CreatedBy, v.ChangedBy)
 	}
 	return v
 }

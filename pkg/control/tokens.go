@@ -3,12 +3,15 @@ package control
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -24,14 +27,18 @@ type NewToken struct {
 	Name     string    `json:"name"`
 	Operator bool      `json:"operator,omitempty"`
 	Expires  time.Time `json:"expires,omitzero"` // zero: never
+	// Bindings are its roles; none: owner of the org.
+	Bindings []access.Binding `json:"bindings,omitempty"`
 }
 
 // Token is an API token. Secret is the bearer token. Only the answer to the request that
 // creates the token contains Secret.
 type Token struct {
+	fairlead.Actors
 	ID       string
 	Name     string
 	Operator bool // may change what all orgs share
+	Bindings []access.Binding
 	Created  time.Time
 	Expires  time.Time // zero: never
 	Used     time.Time // last use, precise to the hour; zero: never
@@ -39,13 +46,14 @@ type Token struct {
 }
 
 func tokenOf(t store.Token) Token {
-	return Token{ID: t.ID, Name: t.Name, Operator: t.Operator, Created: t.Created, Expires: t.Expires, Used: t.Used}
+	return Token{Actors: t.Actors, ID: t.ID, Name: t.Name, Operator: t.Operator, Bindings: t.Roles(), Created: t.Created, Expires: t.Expires, Used: t.Used}
 }
 
-// CreateToken creates an API token. Only an operator creates an operator's token. The
+// CreateToken creates an API token. Only an operator creates an operator's token, and no
+// caller gives a role that it does not have itself at the same place. The
 // table stores only the token's hash. A repeated request with the same idempotency key
 // computes the same token from the key.
-func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, key string) (Token, error) {
+func (c *Control) CreateToken(ctx context.Context, by access.Principal, in NewToken, key string) (Token, error) {
 	if err := fairlead.CheckName("token", in.Name); err != nil {
 		return Token{}, err
 	}
@@ -54,6 +62,10 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 	}
 	if in.Operator && !by.Operator {
 		return Token{}, operatorOnly("only an operator creates a token of an operator")
+	}
+	var err error
+	if in.Bindings, err = c.grantable(ctx, by, in.Bindings); err != nil {
+		return Token{}, err
 	}
 	in.Expires = in.Expires.UTC().Truncate(time.Millisecond)
 	id := c.IDs(fairlead.PrefixToken)
@@ -65,7 +77,7 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 		return c.Minter.Token(identity.PrefixAPI, string(by.Org)+"\n"+key+"\n"+id)
 	}
 	out := Token{}
-	err := c.Transact(ctx, "create token "+in.Name, func(tx *kernel.Tx) error {
+	err = c.Transact(ctx, "create token "+in.Name, func(tx *kernel.Tx) error {
 		// Read the tokens before the key. If an equal concurrent request commits between
 		// the two reads, the second read finds its key.
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
@@ -96,7 +108,7 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 		if len(refs) >= MaxTokens {
 			return fairlead.Conflict(fairlead.CodeTooManyTokens, "there are %d API tokens, the largest number allowed", len(refs))
 		}
-		t := store.Token{ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Created: tx.Now, Expires: in.Expires}
+		t := store.Token{Actors: tx.Made(), ID: id, Org: by.Org, Name: in.Name, Operator: in.Operator, Bindings: in.Bindings, Created: tx.Now, Expires: in.Expires}
 		out = tokenOf(t)
 		out.Secret = secretOf(id)
 		hash := identity.Hash(out.Secret)
@@ -107,7 +119,46 @@ func (c *Control) CreateToken(ctx context.Context, by kernel.User, in NewToken, 
 	if err != nil {
 		return Token{}, err
 	}
-	c.Logger.Info("an API token was created", "token", out.ID, "name", out.Name, "by", by.Token.Name)
+	c.Logger.Info("an API token was created", "token", out.ID, "name", out.Name, "roles", access.Describe(out.Bindings), "by", by.Name)
+	return out, nil
+}
+
+// MaxBindings is the largest number of roles of an API token.
+const MaxBindings = 20
+
+// grantable returns the bindings that a new token gets, or an error if by may not give them. A group must exist: a role in a
+// group whose name is misspelled would permit nothing. An app need not, because the first token for its publication comes before it.
+func (c *Control) grantable(ctx context.Context, by access.Principal, asked []access.Binding) ([]access.Binding, error) {
+	if len(asked) == 0 {
+		asked = access.OwnerOf()
+	}
+	if len(asked) > MaxBindings {
+		return nil, fairlead.Invalid(fairlead.CodeInvalidRole, "a token has at most %d roles", MaxBindings)
+	}
+	out := make([]access.Binding, 0, len(asked))
+	for _, b := range asked {
+		if err := b.Check(); err != nil {
+			return nil, err
+		}
+		path, err := placement.ParsePath(string(b.Group))
+		if err != nil {
+			return nil, err
+		}
+		b.Group = path // "/" is the whole org
+		if !by.MayGrant(b) {
+			return nil, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeRoleMissing,
+				Message: fmt.Sprintf("%s %s may not create a token with the role %s: it is %s", by.Kind, by.Name, b, access.Describe(by.Bindings)),
+				Hint:    "A token gives roles only where it is an owner itself. Name a role and a place with {token.create}, or ask an owner of the org."}
+		}
+		if b.Group != "" {
+			if _, err := c.Group(ctx, by.Org, b.Group.String()); err != nil {
+				return nil, err
+			}
+		}
+		if !slices.Contains(out, b) {
+			out = append(out, b)
+		}
+	}
 	return out, nil
 }
 
@@ -134,11 +185,35 @@ func (c *Control) Tokens(ctx context.Context, org fairlead.OrgID, q fairlead.Pag
 	return out, refs.Next, nil
 }
 
-// RevokeToken revokes an API token by its name or identifier. It refuses to revoke the
-// last valid token of the org, and the last valid token of an operator. Without such a
+// Token returns an API token by its name or identifier. A token that the caller may not see is not found.
+func (c *Control) Token(ctx context.Context, by access.Principal, which string) (Token, error) {
+	refs, err := c.Store.AllTokenRefs(ctx, by.Org)
+	if err != nil {
+		return Token{}, err
+	}
+	for _, r := range refs {
+		t, err := c.Store.Token(ctx, r.V.Hash)
+		if err != nil {
+			return Token{}, fmt.Errorf("token %s: %w", r.V.ID, err)
+		}
+		if (which == t.V.Name || which == t.V.ID) && t.V.Revoked.IsZero() && SeesToken(by, tokenOf(t.V)) {
+			return tokenOf(t.V), nil
+		}
+	}
+	return Token{}, fairlead.NotFound(fairlead.CodeTokenNotFound, which)
+}
+
+// SeesToken reports whether the caller may see and revoke the token: it may give all roles of the token, or the token is
+// its own.
+func SeesToken(by access.Principal, t Token) bool {
+	return by.ID == t.ID || len(t.Bindings) > 0 && !slices.ContainsFunc(t.Bindings, func(b access.Binding) bool { return !by.MayGrant(b) })
+}
+
+// RevokeToken revokes an API token by its name or identifier. A token that the caller may not see is not found. RevokeToken
+// refuses to revoke the last valid token of an owner of the org, and the last valid token of an operator. Without such a
 // token, only a person with access to the control plane's machine or account could create
 // a new token.
-func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string) error {
+func (c *Control) RevokeToken(ctx context.Context, by access.Principal, which string) error {
 	return c.Transact(ctx, "revoke token "+which, func(tx *kernel.Tx) error {
 		refs, err := c.Store.AllTokenRefs(ctx, by.Org)
 		if err != nil {
@@ -156,13 +231,15 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 			case which == t.V.Name || which == t.V.ID:
 				ref, found = r, t
 			case t.V.Good(tx.Now):
-				others++
+				if t.V.Owns() {
+					others++
+				}
 				if t.V.Operator {
 					operators++
 				}
 			}
 		}
-		if ref.V.ID == "" {
+		if ref.V.ID == "" || !SeesToken(by, tokenOf(found.V)) {
 			if tx.Again {
 				return nil // our own earlier commit, whose outcome was unclear
 			}
@@ -171,7 +248,7 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 		if found.V.Operator && !by.Operator {
 			return operatorOnly("token " + found.V.Name + " is an operator's")
 		}
-		if found.V.Good(tx.Now) && (others == 0 || found.V.Operator && operators == 0) {
+		if found.V.Good(tx.Now) && (found.V.Owns() && others == 0 || found.V.Operator && operators == 0) {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLastToken,
 				Message: fmt.Sprintf("token %s is the last one with full access to the control plane", found.V.Name),
 				Hint:    "Create another one first: {token.create-operator}."}
@@ -179,7 +256,7 @@ func (c *Control) RevokeToken(ctx context.Context, by kernel.User, which string)
 		found.V.Revoked = tx.Now
 		tx.PutToken(ref.V.Hash, found)
 		tx.DeleteTokenRef(by.Org, found.V.Name, ref)
-		c.Logger.Info("an API token was revoked", "token", found.V.ID, "name", found.V.Name, "by", by.Token.Name)
+		c.Logger.Info("an API token was revoked", "token", found.V.ID, "name", found.V.Name, "by", by.Name)
 		return nil
 	})
 }
@@ -243,43 +320,53 @@ func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token
 	id := c.IDs(fairlead.PrefixToken)
 	return c.Transact(ctx, "register token "+name, func(tx *kernel.Tx) error {
 		r, err := c.Store.Token(ctx, hash)
-		was := r.V
+		changed := true
 		switch {
 		case err == nil && !r.V.Good(tx.Now):
 			return identity.Unauthenticated()
 		case err == nil:
+			changed = of.Operator && !r.V.Operator
 			r.V.Operator = r.V.Operator || of.Operator // a release without operators may have registered the token
 		case fairlead.KindOf(err) != fairlead.KindNotFound:
 			return err
 		default:
-			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Created: tx.Now}
+			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Bindings: access.OwnerOf(), Created: tx.Now}
 		}
+		name := r.V.Name
 		if err := listToken(tx, &r.V, hash); err != nil {
 			return err
 		}
-		if r.V != was || !tx.Empty() {
+		if changed || r.V.Name != name || !tx.Empty() {
 			tx.PutToken(hash, r)
 		}
 		return nil
 	})
 }
 
-// AuthenticateUser returns the user of an API token. It reads the token from the table
+// AuthenticateUser returns the principal of an API token. It reads the token from the table
 // each time, so that a revoked or expired token is refused at once.
-func (c *Control) AuthenticateUser(ctx context.Context, token string) (kernel.User, error) {
+func (c *Control) AuthenticateUser(ctx context.Context, token string) (access.Principal, error) {
 	if !strings.HasPrefix(token, identity.PrefixAPI+"_") {
-		return kernel.User{}, identity.Unauthenticated()
+		return access.Principal{}, identity.Unauthenticated()
 	}
 	hash := identity.Hash(token)
 	r, err := c.Store.Token(ctx, hash)
 	if fairlead.KindOf(err) == fairlead.KindNotFound {
-		return kernel.User{}, identity.Unauthenticated()
+		return access.Principal{}, identity.Unauthenticated()
 	}
 	if err == nil && !r.V.Good(c.Instant()) {
-		return kernel.User{}, identity.NoLonger()
+		return access.Principal{}, identity.NoLonger()
 	}
 	if err == nil && c.Instant().Sub(r.V.Used) >= tokenUsed {
 		c.noteUse(ctx, hash)
 	}
-	return kernel.User{Org: r.V.Org, Operator: r.V.Operator, Token: r.V.Actor()}, err
+	if err != nil {
+		return access.Principal{}, err
+	}
+	return access.Principal{Kind: access.Token, ID: r.V.ID, Name: r.V.Name, Org: r.V.Org, Operator: r.V.Operator, Bindings: r.V.Roles()}, nil
+}
+
+// UserOf returns the principal as use cases record it.
+func UserOf(p access.Principal) User {
+	return User{Org: p.Org, Operator: p.Operator, Token: fairlead.Actor{Token: p.ID, Name: p.Name}}
 }

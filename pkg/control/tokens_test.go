@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -49,7 +50,7 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 			return err
 		})
 	}
-	if u := p.user(ci.Secret); u.Operator || u.Org != org || u.Token != (fairlead.Actor{Token: ci.ID, Name: "ci"}) {
+	if u := p.user(ci.Secret); u.Operator || u.Org != org || control.UserOf(u).Token != (fairlead.Actor{Token: ci.ID, Name: "ci"}) {
 		p.t.Errorf("the token's user is %+v", u)
 	}
 	if _, err := p.CreateToken(p.ctx, operator, control.NewToken{Name: "ci", Expires: made.Add(time.Second)}, "key"); fairlead.CodeOf(err) != "idempotency-key-reused" {
@@ -89,9 +90,9 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 	}{
 		"a developer creates an operator": {errOf(p.CreateToken(p.ctx, developer, control.NewToken{Name: "x", Operator: true}, "")), "operator-only"},
 		"a developer revokes an operator": {p.RevokeToken(p.ctx, developer, "admin"), "operator-only"},
-		"the last operator is revoked":    {p.RevokeToken(p.ctx, operator, operator.Token.Token), "last-token"},
+		"the last operator is revoked":    {p.RevokeToken(p.ctx, operator, operator.ID), "last-token"},
 		"an unknown token":                {p.RevokeToken(p.ctx, operator, "unknown"), "token-not-found"},
-		"a token of another org":          {p.RevokeToken(p.ctx, control.User{Org: "other", Operator: true}, "dev"), "token-not-found"},
+		"a token of another org":          {p.RevokeToken(p.ctx, access.Principal{Org: "other", Operator: true, Bindings: access.OwnerOf()}, "dev"), "token-not-found"},
 		"a name in use":                   {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "dev"}, "")), "token-exists"},
 		"an invalid name":                 {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "tok_1"}, "")), "invalid-name"},
 		"an expiry in the past":           {errOf(p.CreateToken(p.ctx, operator, control.NewToken{Name: "y", Expires: made}, "")), "invalid-expiry"},
@@ -118,7 +119,7 @@ func tokenStory(p *plane, sleep func(time.Duration)) {
 }
 
 // user returns the user whom the token identifies.
-func (p *plane) user(token string) (u control.User) {
+func (p *plane) user(token string) (u access.Principal) {
 	p.t.Helper()
 	p.must("authenticate", func() (err error) { u, err = p.AuthenticateUser(p.ctx, token); return err })
 	return u
@@ -126,7 +127,7 @@ func (p *plane) user(token string) (u control.User) {
 
 // revoked revokes the token "dev", and then registers the same token again. It returns the
 // error of the registration.
-func (p *plane) revoked(by control.User, token string) error {
+func (p *plane) revoked(by access.Principal, token string) error {
 	p.must("revoke", func() error { return p.RevokeToken(p.ctx, by, "dev") })
 	return p.RegisterToken(p.ctx, org, "dev", token)
 }
@@ -167,10 +168,10 @@ func TestNumberOfTokensIsBounded(t *testing.T) {
 		for i := range control.MaxTokens {
 			name := "t" + strings.Repeat("x", i%50) + string(rune('a'+i/50))
 			p.must("create", func() error {
-				return errOf(p.CreateToken(p.ctx, control.User{Org: org}, control.NewToken{Name: name}, ""))
+				return errOf(p.CreateToken(p.ctx, access.Principal{Org: org, Bindings: access.OwnerOf()}, control.NewToken{Name: name}, ""))
 			})
 		}
-		expectCode(t, "one more", errOf(p.CreateToken(p.ctx, control.User{Org: org}, control.NewToken{Name: "more"}, "")), "too-many-tokens")
+		expectCode(t, "one more", errOf(p.CreateToken(p.ctx, access.Principal{Org: org, Bindings: access.OwnerOf()}, control.NewToken{Name: "more"}, "")), "too-many-tokens")
 	})
 }
 

@@ -34,6 +34,7 @@ type NewWebhook struct {
 // Webhook is a webhook. Secret has the form in which the owner enters it at the endpoint.
 // Only the answer to the request that creates the webhook contains Secret.
 type Webhook struct {
+	fairlead.Actors
 	ID      string
 	Name    string
 	URL     string
@@ -43,7 +44,7 @@ type Webhook struct {
 }
 
 func webhookOf(h store.Webhook) Webhook {
-	return Webhook{ID: h.ID, Name: h.Name, URL: h.URL, Events: h.Events, Created: h.Created}
+	return Webhook{Actors: h.Actors, ID: h.ID, Name: h.Name, URL: h.URL, Events: h.Events, Created: h.Created}
 }
 
 // Delivery is the delivery of one event to one webhook.

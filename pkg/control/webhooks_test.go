@@ -140,7 +140,7 @@ func TestEventsReachWebhooks(t *testing.T) {
 
 		ends.answer[bad] = 200
 		var asked control.Delivery
-		p.must("redeliver", func() (err error) { asked, err = p.Redeliver(p.ctx, org, "bad", list[0].ID); return })
+		p.must("redeliver", func() (err error) { asked, err = p.Redeliver(control.As(p.ctx, carol), org, "bad", list[0].ID); return })
 		hook, err := p.Store.Webhook(p.ctx, org, "bad")
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestEventsReachWebhooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, ok := kept.V.Event(kept.V.AskedAt)
-		if !ok || asked.State != store.DeliveryPending {
+		if !ok || asked.State != store.DeliveryPending || kept.V.ChangedBy != carol {
 			t.Fatalf("the requested delivery is %+v", asked)
 		}
 		if _, ok := kept.V.Event(kept.V.AskedAt + 1); ok {

@@ -175,6 +175,12 @@ func (d Deployment) Asks() Ask {
 	return AskAlways
 }
 
+// Unattended reports whether some plan of the deployment is applied without a person's approval. A run of an action is not
+// meant: the app's version declares what it does, and no plan shows it.
+func (d Deployment) Unattended() bool {
+	return d.Kind != Action && !d.PlanOnly && d.Asks() != AskAlways
+}
+
 // waits reports whether a plan with changes waits for a person. A plan without a count of its changes is treated like
 // a plan that destroys something.
 func (a Ask) waits(c *Changes) bool {

@@ -6,3 +6,18 @@ type Actor struct {
 	Token string `json:"token,omitempty"` // ID of the token
 	Name  string `json:"name,omitempty"`  // the token's name at the time of the request
 }
+
+// Actors are who created a record, and who changed it last. The control plane itself, agents and steps are no actors: what
+// they change leaves Actors as it is.
+type Actors struct {
+	CreatedBy Actor `json:"created_by,omitzero"`
+	ChangedBy Actor `json:"changed_by,omitzero"`
+}
+
+// Stamp records that by writes the record, which is new or exists.
+func (a *Actors) Stamp(by Actor, isNew bool) {
+	if isNew {
+		a.CreatedBy = by
+	}
+	a.ChangedBy = by
+}

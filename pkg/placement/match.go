@@ -31,6 +31,9 @@ type Match struct {
 // GroupPattern is the regular expression of a Match's Group.
 const GroupPattern = RootPattern + `|^` + pathForm + `(/\*\*)?$`
 
+// Within returns the group that contains every install that m can match; the root group if m names no group. m must be valid.
+func (m Match) Within() Path { return Path(strings.Trim(strings.TrimSuffix(m.Group, below), "/")) }
+
 // Check returns an error of fairlead.KindInvalid if m is invalid or not in its
 // canonical spelling. Two valid matches are equal exactly if their keys are equal.
 func (m Match) Check() error {

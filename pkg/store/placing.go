@@ -13,6 +13,7 @@ import (
 
 // Group is a group of installs and runners. The root group has no record.
 type Group struct {
+	fairlead.Actors
 	Org         fairlead.OrgID `json:"org"`
 	Path        placement.Path `json:"path"`
 	Description string         `json:"description,omitempty"`
@@ -51,6 +52,7 @@ type Scope struct {
 
 // Variables are the environment variables that are set on one scope, for its jobs.
 type Variables struct {
+	fairlead.Actors
 	Org    fairlead.OrgID   `json:"org"` // empty: a shared runner
 	Of     Scope            `json:"of"`
 	Values map[string]Input `json:"values"`

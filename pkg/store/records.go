@@ -14,6 +14,7 @@ import (
 
 // App is an app, stored under its name. Latest is its newest version.
 type App struct {
+	fairlead.Actors
 	ID          fairlead.AppID     `json:"id"`
 	Org         fairlead.OrgID     `json:"org"`
 	Name        string             `json:"name"`
@@ -25,6 +26,7 @@ type App struct {
 
 // Version is an immutable app version.
 type Version struct {
+	fairlead.Actors
 	ID        fairlead.VersionID `json:"id"`
 	Org       fairlead.OrgID     `json:"org"`
 	App       string             `json:"app"`
@@ -57,6 +59,7 @@ type Build struct {
 // lets only one of its deployments run at a time: a commit that changes Active or
 // Queue fails if the record has changed since it was read.
 type Install struct {
+	fairlead.Actors
 	ID   fairlead.InstallID `json:"id"`
 	Org  fairlead.OrgID     `json:"org"`
 	Name string             `json:"name"`
@@ -264,6 +267,7 @@ type SkippedRun struct {
 
 // Job is a job with its results.
 type Job struct {
+	fairlead.Actors
 	job.Job
 	InstallName string             `json:"install_name,omitempty"`
 	RunnerName  string             `json:"runner_name"`

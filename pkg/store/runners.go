@@ -14,6 +14,7 @@ import (
 
 // Runner runs the jobs of its installs.
 type Runner struct {
+	fairlead.Actors
 	ID          fairlead.RunnerID `json:"id"`
 	Org         fairlead.OrgID    `json:"org"`
 	Name        string            `json:"name"`
@@ -85,6 +86,7 @@ type RunnerName struct {
 // Channel is an update channel: it sets the version that the agents of its runners must
 // run.
 type Channel struct {
+	fairlead.Actors
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	Image   string    `json:"image,omitempty"` // container image of the version, by digest; empty: not set
@@ -109,6 +111,7 @@ type RunnerUse struct {
 // RunnerRule is a rule that maps installs to a runner. It is stored under its
 // match, so each match has at most one rule.
 type RunnerRule struct {
+	fairlead.Actors
 	placement.Rule
 	RunnerName string    `json:"runner_name"`
 	Made       string    `json:"made"` // identifies the request that made it
@@ -118,6 +121,7 @@ type RunnerRule struct {
 // Agent is an enrolled agent. A process with the private key of PublicKey can open
 // sessions of the runner until the key is revoked.
 type Agent struct {
+	fairlead.Actors
 	Runner    fairlead.RunnerID `json:"runner"`
 	PublicKey []byte            `json:"public_key"`
 	Enrolled  time.Time         `json:"enrolled"`
@@ -142,6 +146,7 @@ type OpenSessions struct {
 
 // Session is one agent process. The agent renews it, at most until it is a day old.
 type Session struct {
+	fairlead.Actors
 	ID        fairlead.SessionID     `json:"id"`
 	Org       fairlead.OrgID         `json:"org"`
 	Runner    fairlead.RunnerID      `json:"runner"`
@@ -176,6 +181,7 @@ type Session struct {
 
 // Enrolment is a single-use enrolment token, stored under the token's hash.
 type Enrolment struct {
+	fairlead.Actors
 	Runner  fairlead.RunnerID `json:"runner"`
 	UsedBy  string            `json:"used_by,omitempty"` // key id of the agent
 	Expires time.Time         `json:"expires"`

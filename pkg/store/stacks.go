@@ -10,6 +10,7 @@ import (
 // Stack is the runner stack of an install in the customer's account. It holds what
 // the customer was asked to create, and what the runner in the stack reported.
 type Stack struct {
+	fairlead.Actors
 	Install     fairlead.InstallID `json:"install"`
 	InstallName string             `json:"install_name"`
 	Org         fairlead.OrgID     `json:"org"`

@@ -152,9 +152,19 @@ func all[T any](ctx context.Context, s *Store, q engine.Query) ([]Stored[T], err
 
 // Tx collects the writes of one commit. It is not safe for concurrent use.
 type Tx struct {
+	By       fairlead.Actor // who asked for the commit; zero: no person and no program of the vendor
 	writes   []engine.Write
 	subjects []string
 	err      error
+}
+
+// Made returns the actors of a record that the commit creates. The commit writes them anyway; a use case needs Made only to show
+// the record before the commit.
+func (t *Tx) Made() fairlead.Actors { return fairlead.Actors{CreatedBy: t.By, ChangedBy: t.By} }
+
+// Deletes reports whether the commit removes a record.
+func (t *Tx) Deletes() bool {
+	return slices.ContainsFunc(t.writes, func(w engine.Write) bool { return w.Op == engine.Delete })
 }
 
 // Empty reports whether there is nothing to commit.
@@ -180,6 +190,10 @@ func (t *Tx) at(k engine.Key) *engine.Write {
 // put adds a record; r.Version is its precondition. An item that a commit puts twice keeps
 // the first precondition and the last content.
 func put[T any](t *Tx, k engine.Key, r Stored[T], opts ...func(*engine.Item)) {
+	// Here, because a use case could forget it.
+	if v, ok := any(&r.V).(interface{ Stamp(fairlead.Actor, bool) }); ok && t.By != (fairlead.Actor{}) {
+		v.Stamp(t.By, r.Version == 0)
+	}
 	b, err := encode(r)
 	if err != nil {
 		t.err = fmt.Errorf("encode %s: %w", k, err)

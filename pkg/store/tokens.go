@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
@@ -11,6 +13,7 @@ import (
 // Token is an API token, stored under its hash. A revoked token is kept, so that the
 // control plane does not accept a copy of the token from a file as a new token.
 type Token struct {
+	fairlead.Actors
 	ID       string         `json:"id"`
 	Org      fairlead.OrgID `json:"org"`
 	Name     string         `json:"name"`
@@ -19,7 +22,20 @@ type Token struct {
 	Expires  time.Time      `json:"expires,omitzero"` // zero: never
 	Used     time.Time      `json:"used,omitzero"`    // time of the last use, accurate to one hour; zero: never
 	Revoked  time.Time      `json:"revoked,omitzero"` // zero: not revoked
+	// Bindings are its roles; nil: an earlier release created it, when each token had all rights in its org.
+	Bindings []access.Binding `json:"bindings,omitzero"`
 }
+
+// Roles returns the token's roles.
+func (t Token) Roles() []access.Binding {
+	if t.Bindings == nil {
+		return access.OwnerOf()
+	}
+	return t.Bindings
+}
+
+// Owns reports whether the token is an owner of its whole org.
+func (t Token) Owns() bool { return slices.Contains(t.Roles(), access.OwnerOf()[0]) }
 
 // Good reports whether the token is accepted at the given time.
 func (t Token) Good(at time.Time) bool {

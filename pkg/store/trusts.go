@@ -11,6 +11,7 @@ import (
 
 // Trust is a rule that sets which OIDC tokens can open sessions of a runner.
 type Trust struct {
+	fairlead.Actors
 	Runner fairlead.RunnerID `json:"runner"`
 	Name   string            `json:"name"`
 	// Rev changes with each change of the trust, and when a trust with this name is made

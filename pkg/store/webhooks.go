@@ -11,6 +11,7 @@ import (
 
 // Webhook is an endpoint that receives events.
 type Webhook struct {
+	fairlead.Actors
 	ID      string         `json:"id"`
 	Org     fairlead.OrgID `json:"org"`
 	Name    string         `json:"name"`
@@ -29,6 +30,7 @@ const (
 
 // Delivery is the state of sending one event to one webhook.
 type Delivery struct {
+	fairlead.Actors
 	ID       string        `json:"id"` // identifier of the event
 	Webhook  string        `json:"webhook"`
 	What     events.Domain `json:"what"` // the event

@@ -69,6 +69,7 @@ type RegistryLogin struct {
 
 // App is an app and its newest version.
 type App struct {
+	Actors
 	ID          string     `json:"id"`
 	Name        string     `json:"name"`
 	Description string     `json:"description,omitempty"`
@@ -78,6 +79,7 @@ type App struct {
 
 // AppVersion is an immutable version of an app.
 type AppVersion struct {
+	Actors
 	ID         string         `json:"id"`
 	Names      []string       `json:"names,omitempty" doc:"Names of the version, in the order in which they were given"`
 	App        string         `json:"app" doc:"Name of the app"`

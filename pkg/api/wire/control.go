@@ -86,6 +86,7 @@ type UpdateInstallRequest struct {
 
 // Install is one app in one customer's account.
 type Install struct {
+	Actors
 	ID         string                     `json:"id"`
 	Name       string                     `json:"name"`
 	App        string                     `json:"app"`
@@ -337,6 +338,7 @@ type ApproveRequest struct {
 
 // Job is one operation on one component, run by a runner.
 type Job struct {
+	Actors
 	ID         string          `json:"id"`
 	State      string          `json:"state" enum:"queued,claimed,running,canceling,succeeded,failed,canceled,lost"`
 	Operation  string          `json:"operation" enum:"plan,apply,plan-destroy,destroy,plan-run,run,check,agent-log,build,migrate-state"`
@@ -426,6 +428,7 @@ type CreateRunnerRequest struct {
 
 // Runner runs the jobs of its installs.
 type Runner struct {
+	Actors
 	ID          string          `json:"id"`
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`

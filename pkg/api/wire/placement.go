@@ -104,6 +104,7 @@ type CreateRunnerRuleRequest struct {
 
 // RunnerRule is a rule of placement.
 type RunnerRule struct {
+	Actors
 	ID        string            `json:"id"`
 	Match     string            `json:"match" doc:"The rule's conditions as text"`
 	Group     string            `json:"group,omitempty"`
@@ -126,6 +127,7 @@ type UpdateGroupRequest struct {
 
 // Group is a group of installs and runners.
 type Group struct {
+	Actors
 	Path        string     `json:"path"`
 	Description string     `json:"description,omitempty"`
 	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"Absent for the root group, which always exists"`

@@ -80,6 +80,7 @@ type CheckStackRequest struct {
 // Stack is a customer's runner stack: what the customer needs to install it, and
 // the last report of its runner.
 type Stack struct {
+	Actors
 	Install    string     `json:"install"`
 	InstallID  string     `json:"install_id"`
 	Runner     string     `json:"runner"`

@@ -43,6 +43,7 @@ type CreateTrustRequest struct {
 
 // Trust is a trust of a runner in an OIDC issuer.
 type Trust struct {
+	Actors
 	Name   string `json:"name"`
 	Runner string `json:"runner" doc:"Name of the runner"`
 	TrustRule

@@ -20,6 +20,7 @@ type CreateWebhookRequest struct {
 
 // Webhook is an endpoint that receives events.
 type Webhook struct {
+	Actors
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	URL       string    `json:"url"`

@@ -17,20 +17,28 @@ import (
 func (c *cli) token() *cobra.Command {
 	return noun("token", "Create, list and revoke API tokens",
 		"People and programs call the control plane with API tokens. Each deployment,\napproval and cancellation records the name of the token that was used.",
-		c.tokenCreate(), c.tokenList(), c.tokenRevoke())
+		c.tokenCreate(), c.tokenList(), c.tokenShow(), c.tokenRevoke())
 }
 
 func (c *cli) tokenCreate() *cobra.Command {
 	var in wire.CreateTokenRequest
 	var out, expires string
+	var roles, groups, apps []string
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create an API token and print it once",
 		Long: `Creates an API token and prints it. You cannot see it again later. With --out the
-token is not printed, but written to a file that only you can read.`,
-		Example: `  fairlead token create ci --expires 90d --out ci-token
+token is not printed, but written to a file that only you can read.
+
+The token has each role in each group and app that you name, and in all groups below. Without
+--group and --app it has its roles in the whole org. You must be an owner there. The roles
+are owner, deployer, approver and viewer. A deployer does not approve: a program that
+deploys with --auto-approve is both, deployer and approver.`,
+		Example: `  fairlead token create ci --expires 90d --role deployer --app shop --out ci-token
+  fairlead token create eva --role approver --role viewer --group customers/acme --out eva-token
   fairlead token create carol --operator --out carol-token`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Name = args[0]
+			in.Roles = bindings(roles, groups, apps)
 			if expires != "" {
 				life, err := lifeOf(expires)
 				if err != nil {
@@ -57,8 +65,30 @@ token is not printed, but written to a file that only you can read.`,
 	cmd.Flags().StringVar(&expires, "expires", "", "the token expires after this `DURATION`, such as 90d or 12h (default: it does not expire)")
 	cmd.Flags().BoolVar(&in.Operator, "operator", false, "create an operator's token, which can change objects that all orgs share; your own token must be an operator's too")
 	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE`")
+	cmd.Flags().StringArrayVar(&roles, "role", []string{"owner"}, "a `ROLE` of the token: owner, deployer, approver or viewer; can be repeated")
+	cmd.Flags().StringArrayVar(&groups, "group", nil, "the token has its roles in the group with this `PATH`, and below; can be repeated")
+	cmd.Flags().StringArrayVar(&apps, "app", nil, "the token has its roles in this `APP` and its installs; can be repeated")
+	c.flagNames(cmd, "group", groupPaths)
+	c.flagNames(cmd, "app", appNames)
+	c.must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"owner", "deployer", "approver", "viewer"}, cobra.ShellCompDirectiveNoFileComp)))
 	c.must(cmd.RegisterFlagCompletionFunc("expires", cobra.FixedCompletions([]string{"30d", "90d", "365d"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
+}
+
+// bindings returns each role at each place. Without a place, the roles hold in the whole org.
+func bindings(roles, groups, apps []string) (out []wire.RoleBinding) {
+	for _, role := range roles {
+		if len(groups)+len(apps) == 0 {
+			out = append(out, wire.RoleBinding{Role: role})
+		}
+		for _, g := range groups {
+			out = append(out, wire.RoleBinding{Role: role, Group: g})
+		}
+		for _, a := range apps {
+			out = append(out, wire.RoleBinding{Role: role, App: a})
+		}
+	}
+	return out
 }
 
 // lifeOf parses the lifetime of a token: days such as 90d, or a Go duration.
@@ -78,10 +108,20 @@ func lifeOf(text string) (time.Duration, error) {
 func (c *cli) tokenList() *cobra.Command {
 	return list[view.Tokens](c, about{
 		short:   "List API tokens and when each was last used",
-		long:    "Lists the names of API tokens. For each token, shows when it was created, when it was\nlast used, and when it expires. The tokens themselves are not shown.",
+		long:    "Lists the names of API tokens. For each token, shows when it was created, when it was\nlast used, when it expires, and its roles. The tokens themselves are not shown.",
 		example: "fairlead token list",
 		none:    "There are no tokens.",
 	}, (*client.Client).ListTokens)
+}
+
+func (c *cli) tokenShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME|ID", Short: "Show an API token and its roles",
+		Long:              "Shows what a token may do and where, who created it, when it was last used, and when it\nexpires. The token itself is not shown.",
+		Example:           "  fairlead token show ci",
+		ValidArgsFunction: c.names(tokenNames),
+		RunE:              one(c, (*client.Client).GetToken, func(t wire.Token) view.Document { return view.Token(t) }),
+	}
 }
 
 func (c *cli) tokenRevoke() *cobra.Command {
@@ -89,8 +129,8 @@ func (c *cli) tokenRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revoke NAME|ID", Short: "Revoke an API token",
 		Long: `Revokes an API token. Later requests with the token are refused. Deployments that were
-created with the token continue. You cannot revoke the last token, or the last token
-of an operator.`,
+created with the token continue. You cannot revoke the last token of an owner of the
+org, or the last token of an operator.`,
 		Example:           "  fairlead token revoke ci",
 		ValidArgsFunction: c.names(tokenNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {

@@ -1,6 +1,8 @@
 package view
 
 import (
+	"strings"
+
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
@@ -12,7 +14,7 @@ func (ts Tokens) JSON() any { return array(ts) }
 
 // Human writes a table.
 func (ts Tokens) Human(p *Page) {
-	table(p, []string{"TOKEN", "OPERATOR", "CREATED", "USED", "EXPIRES"}, ts, func(t wire.Token) []string {
+	table(p, []string{"TOKEN", "OPERATOR", "CREATED", "USED", "EXPIRES", "ROLES"}, ts, func(t wire.Token) []string {
 		name, used, expires := t.Name, "never", "never"
 		if t.Current {
 			name += " (yours)"
@@ -23,8 +25,46 @@ func (ts Tokens) Human(p *Page) {
 		if t.ExpiresAt != nil {
 			expires = Time(*t.ExpiresAt)
 		}
-		return []string{name, yesNo(t.Operator), p.Ago(t.CreatedAt), used, expires}
+		return []string{name, yesNo(t.Operator), p.Ago(t.CreatedAt), used, expires, roles(t.Roles)}
 	})
+}
+
+// roles returns the roles as people read them.
+func roles(in []wire.RoleBinding) string {
+	var texts []string
+	for _, b := range in {
+		switch {
+		case b.Group != "":
+			texts = append(texts, b.Role+" of group "+b.Group)
+		case b.App != "":
+			texts = append(texts, b.Role+" of app "+b.App)
+		default:
+			texts = append(texts, b.Role+" of the org")
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Token is one API token.
+type Token wire.Token
+
+// JSON returns the wire.Token.
+func (t Token) JSON() any { return wire.Token(t) }
+
+// Human writes the token's fields, without the secret token.
+func (t Token) Human(p *Page) {
+	created, used, expires := p.Ago(t.CreatedAt), "never", "never"
+	if t.CreatedBy != nil {
+		created += " by token " + t.CreatedBy.Name
+	}
+	if t.LastUsedAt != nil {
+		used = p.Ago(*t.LastUsedAt)
+	}
+	if t.ExpiresAt != nil {
+		expires = Time(*t.ExpiresAt)
+	}
+	p.Fields([2]string{"Token", t.Name}, [2]string{"ID", t.ID}, [2]string{"Roles", roles(t.Roles)}, [2]string{"Operator", yesNo(t.Operator)},
+		[2]string{"Created", created}, [2]string{"Used", used}, [2]string{"Expires", expires})
 }
 
 func yesNo(b bool) string {

@@ -17,6 +17,7 @@ import (
 
 // Version is an app version with its configuration.
 type Version struct {
+	fairlead.Actors
 	ID        fairlead.VersionID
 	Org       fairlead.OrgID
 	App       string
@@ -29,11 +30,12 @@ type Version struct {
 }
 
 func versionView(v store.Version, spec *appspec.App) Version {
-	return Version{ID: v.ID, Org: v.Org, App: v.App, Artifacts: v.Artifacts, Builds: buildsView(v.Builds), Created: v.Created, Spec: spec}
+	return Version{Actors: v.Actors, ID: v.ID, Org: v.Org, App: v.App, Artifacts: v.Artifacts, Builds: buildsView(v.Builds), Created: v.Created, Spec: spec}
 }
 
 // App is an app with its newest version.
 type App struct {
+	fairlead.Actors
 	ID          fairlead.AppID
 	Name        string
 	Description string
@@ -122,12 +124,12 @@ func (cat *Catalog) Publish(ctx context.Context, org fairlead.OrgID, name string
 	}
 	var out Version
 	err = cat.Transact(ctx, "publish app "+name, func(tx *kernel.Tx) error {
-		made := store.Version{ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Builds: recorded(builtBy), Created: tx.Now}
+		made := store.Version{Actors: tx.Made(), ID: id, Org: org, App: name, Config: canonical, Artifacts: artifacts, Builds: recorded(builtBy), Created: tx.Now}
 		isNew := false
 		stored, err := cat.Store.Version(ctx, id)
 		switch {
 		case err == nil:
-			made.Created = stored.V.Created
+			made.Created, made.Actors = stored.V.Created, stored.V.Actors
 			if err := repairVersion(tx, stored, &made); err != nil {
 				return err
 			}
@@ -296,7 +298,7 @@ func (cat *Catalog) Versions(ctx context.Context, org fairlead.OrgID, name strin
 
 func appOf(tx *kernel.Tx, a store.App) (App, error) {
 	v, err := ReadVersion(tx, a.Latest)
-	return App{ID: a.ID, Name: a.Name, Description: a.Description, Created: a.Created, Newest: v}, err
+	return App{Actors: a.Actors, ID: a.ID, Name: a.Name, Description: a.Description, Created: a.Created, Newest: v}, err
 }
 
 // withNames returns the app with the names of its newest version.

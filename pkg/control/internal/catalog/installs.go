@@ -31,6 +31,7 @@ type NewInstall struct {
 
 // Install is an install with its components.
 type Install struct {
+	fairlead.Actors
 	ID      fairlead.InstallID
 	Name    string
 	App     string
@@ -357,7 +358,7 @@ func (cat *Catalog) Install(ctx context.Context, org fairlead.OrgID, name string
 }
 
 func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
-	out := Install{ID: in.ID, Name: in.Name, App: in.App, Runner: runners.RunnerOf(in), Group: in.Group, Labels: in.Labels,
+	out := Install{Actors: in.Actors, ID: in.ID, Name: in.Name, App: in.App, Runner: runners.RunnerOf(in), Group: in.Group, Labels: in.Labels,
 		Inputs: make(map[string]Input, len(in.Inputs)), Active: in.Active, Queue: in.Queue, Created: in.Created, State: "new"}
 	if b := in.Bound; b != nil {
 		out.Bound = &Bound{Runner: b.Runner, Org: b.Org, Name: b.Name}

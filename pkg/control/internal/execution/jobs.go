@@ -16,6 +16,7 @@ import (
 
 // Job is a job with its runner and its results.
 type Job struct {
+	fairlead.Actors
 	job.Job
 	InstallName string
 	RunnerName  string
@@ -37,7 +38,7 @@ type Plan struct {
 
 // JobOf renders a job.
 func JobOf(j store.Job) Job {
-	return Job{Job: j.Job, InstallName: j.InstallName, RunnerName: j.RunnerName, RunnerOrg: j.RunnerOrg(), PlanJob: j.PlanJob, Plan: (*Plan)(j.Plan), Build: jobBuild(j.Build)}
+	return Job{Actors: j.Actors, Job: j.Job, InstallName: j.InstallName, RunnerName: j.RunnerName, RunnerOrg: j.RunnerOrg(), PlanJob: j.PlanJob, Plan: (*Plan)(j.Plan), Build: jobBuild(j.Build)}
 }
 
 // Job returns a job.

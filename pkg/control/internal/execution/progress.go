@@ -313,6 +313,7 @@ func NewJob(tx *kernel.Tx, j store.Job, r store.Runner) store.Job {
 	if j.Terms = runners.TermsFor(tx.Terms, r); declared > 0 {
 		j.Terms.Timeout = declared
 	}
+	j.Actors = tx.Made()
 	tx.PutJob(store.Stored[store.Job]{V: j})
 	tx.Wake(j)
 	return j

@@ -200,7 +200,7 @@ type Tx struct {
 // Reading returns a Tx that is never committed. Functions that read take a Tx, inside
 // and outside of commits.
 func (k *Kernel) Reading(ctx context.Context) *Tx {
-	return &Tx{Kernel: k, Ctx: ctx, Now: k.Instant(), components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
+	return &Tx{Tx: store.Tx{By: Actor(ctx)}, Kernel: k, Ctx: ctx, Now: k.Instant(), components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
 }
 
 // Deleted filters the error of reading a row that the use case is about to delete. On a
@@ -299,6 +299,9 @@ func (k *Kernel) Transact(ctx context.Context, op string, fn func(*Tx) error) er
 			}
 			if err = k.Commit(ctx, &tx.Tx); err == nil {
 				k.after(tx)
+				if by := tx.By; by != (fairlead.Actor{}) && tx.Deletes() {
+					k.Logger.Info("a caller deleted records", "operation", op, "token", by.Token, "by", by.Name) // no record is left that names it
+				}
 				return nil
 			}
 			if _, ok := errors.AsType[*engine.ConflictError](err); !ok {

@@ -22,6 +22,7 @@ const Protocol = "1"
 
 // Channel is an update channel: the agent version for the runners that follow it.
 type Channel struct {
+	fairlead.Actors
 	Name    string
 	Version string
 	Image   string // image of this version, by digest; "": not set

@@ -20,13 +20,14 @@ const maxGroupPath = 900
 
 // Group is a group of installs and runners.
 type Group struct {
+	fairlead.Actors
 	Path        placement.Path
 	Description string
 	Created     time.Time
 }
 
 func groupOf(g store.Group) Group {
-	return Group{Path: g.Path, Description: g.Description, Created: g.Created}
+	return Group{Actors: g.Actors, Path: g.Path, Description: g.Description, Created: g.Created}
 }
 
 // namedGroup parses the path of a group that can be created and deleted. It refuses the

@@ -33,13 +33,14 @@ type NewRunnerRule struct {
 
 // RunnerRule is a rule with the name of its runner.
 type RunnerRule struct {
+	fairlead.Actors
 	placement.Rule
 	RunnerName string
 	Created    time.Time
 }
 
 func runnerRuleOf(r store.RunnerRule) RunnerRule {
-	return RunnerRule{Rule: r.Rule, RunnerName: r.RunnerName, Created: r.Created}
+	return RunnerRule{Actors: r.Actors, Rule: r.Rule, RunnerName: r.RunnerName, Created: r.Created}
 }
 
 // CreateRunnerRule creates a rule. Each match has at most one rule, also with
@@ -101,18 +102,40 @@ func (f *Fleet) RunnerRules(ctx context.Context, org fairlead.OrgID, q fairlead.
 	return kernel.List(p, err, runnerRuleOf)
 }
 
+// RunnerRule returns a rule by its identifier.
+func (f *Fleet) RunnerRule(ctx context.Context, org fairlead.OrgID, id string) (RunnerRule, error) {
+	digits, err := digitsOf(id)
+	if err != nil {
+		return RunnerRule{}, err
+	}
+	r, err := f.Store.RunnerRuleByPrefix(ctx, org, digits)
+	if fairlead.KindOf(err) == fairlead.KindNotFound {
+		err = RuleNotFound(id)
+	}
+	return runnerRuleOf(r.V), err
+}
+
+// digitsOf returns the part of a rule's identifier that begins the rule's key.
+func digitsOf(id string) (string, error) {
+	digits, ok := strings.CutPrefix(id, prefixRule)
+	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {
+		return "", RuleNotFound(id)
+	}
+	return digits, nil
+}
+
 // DeleteRunnerRule deletes a rule. Installs that the rule placed stay bound to their
 // runner.
 func (f *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id string) error {
-	digits, ok := strings.CutPrefix(id, prefixRule)
-	if !ok || len(digits) != ruleDigits || strings.Trim(digits, "0123456789abcdef") != "" {
-		return ruleNotFound(id)
+	digits, err := digitsOf(id)
+	if err != nil {
+		return err
 	}
 	return f.Transact(ctx, "delete rule "+id, func(tx *kernel.Tx) error {
 		r, err := f.Store.RunnerRuleByPrefix(ctx, org, digits)
 		switch {
 		case !tx.Again && fairlead.KindOf(err) == fairlead.KindNotFound:
-			return ruleNotFound(id)
+			return RuleNotFound(id)
 		case err != nil:
 			return tx.Deleted(err)
 		}
@@ -121,7 +144,8 @@ func (f *Fleet) DeleteRunnerRule(ctx context.Context, org fairlead.OrgID, id str
 	})
 }
 
-func ruleNotFound(id string) error {
+// RuleNotFound returns the error of a rule that does not exist.
+func RuleNotFound(id string) error {
 	e := fairlead.NotFound(fairlead.CodeRuleNotFound, fairlead.Clip(id, 100))
 	e.Hint = "{rule.list} shows what exists."
 	return e

@@ -399,6 +399,33 @@ func (f *Fleet) UpdateRunner(ctx context.Context, by kernel.User, name string, p
 	return out, err
 }
 
+// PlaceOf returns the group or the install that the configuration of a new runner names; neither: it serves the whole org.
+func PlaceOf(in NewRunner) (group, install string, err error) {
+	spec, _, err := in.spec()
+	if err != nil {
+		return "", "", err
+	}
+	return spec.Group, spec.Install, nil
+}
+
+// PlaceAfter returns the group or the install that a runner's configuration would name after an update.
+func (f *Fleet) PlaceAfter(ctx context.Context, by kernel.User, name string, patch RunnerFile) (group, install string, err error) {
+	tx := f.Reading(ctx)
+	r, err := OwnRunner(tx, by, name)
+	if err != nil {
+		return "", "", err
+	}
+	current, err := specOf(tx, r.V)
+	if err != nil {
+		return "", "", err
+	}
+	res := runnerspec.Update(current, patch.name(), []byte(patch.Text), patch.Set...)
+	if res.Spec == nil {
+		return "", "", res.Problems.Err()
+	}
+	return res.Spec.Group, res.Spec.Install, nil
+}
+
 // A request first notes that an install is about to use a runner, and then binds the
 // install to the runner. bindWithin is the longest time between the note and the binding.
 // It is far longer than any request. An older note without a binding is left from an

@@ -31,6 +31,7 @@ const (
 
 // Runner is a runner with its sessions, newest first.
 type Runner struct {
+	fairlead.Actors
 	ID          fairlead.RunnerID
 	Name        string
 	Description string
@@ -84,7 +85,7 @@ func sessionOf(k *kernel.Kernel, s store.Session) Session {
 // runnerOf renders a runner without its sessions.
 func runnerOf(tx *kernel.Tx, r store.Runner) (Runner, error) {
 	config, err := configuration(tx, r)
-	return Runner{ID: r.ID, Name: r.Name, Description: r.Description, Kind: r.Kind, Storage: r.Storage, Shared: r.Shared(), Group: r.Group,
+	return Runner{Actors: r.Actors, ID: r.ID, Name: r.Name, Description: r.Description, Kind: r.Kind, Storage: r.Storage, Shared: r.Shared(), Group: r.Group,
 		Install: r.Install, Mode: r.VendorMode(), Trust: r.Trust, Trusts: r.Trusts, Config: config, Created: r.Created}, err
 }
 

@@ -22,6 +22,7 @@ const (
 
 // Stack is a customer's stack with its state.
 type Stack struct {
+	fairlead.Actors
 	Install     fairlead.InstallID
 	InstallName string
 	Runner      fairlead.RunnerID
@@ -74,7 +75,7 @@ type StackChange struct {
 
 // stackView renders a stack. The parameter held is the result of heldIn.
 func stackView(s store.Stack, held string) Stack {
-	out := Stack{Install: s.Install, InstallName: s.InstallName, Runner: s.Runner, RunnerName: s.RunnerName, Account: s.Account, Region: s.Region,
+	out := Stack{Actors: s.Actors, Install: s.Install, InstallName: s.InstallName, Runner: s.Runner, RunnerName: s.RunnerName, Account: s.Account, Region: s.Region,
 		ExternalID: s.ExternalID, Report: (*StackReport)(s.Report), Reported: s.Reported}
 	for _, c := range s.Changes {
 		out.Changes = append(out.Changes, StackChange(c))

@@ -17,13 +17,14 @@ import (
 
 // Trust is a runner's rule for the OIDC tokens that can open its sessions.
 type Trust struct {
+	fairlead.Actors
 	Name             string
 	Rule             TrustRule
 	Created, Changed time.Time
 }
 
 func trustView(t store.Trust) Trust {
-	return Trust{Name: t.Name, Rule: t.Rule, Created: t.Created, Changed: t.Changed}
+	return Trust{Actors: t.Actors, Name: t.Name, Rule: t.Rule, Created: t.Created, Changed: t.Changed}
 }
 
 // TrustRule is the content of a trust.
@@ -83,7 +84,7 @@ func (f *Fleet) CreateTrust(ctx context.Context, by kernel.User, runner string, 
 		case len(r.V.Trusts) >= oidc.MaxTrusts:
 			return fairlead.Conflict(fairlead.CodeTooManyTrusts, "runner %s has %d trusts, the largest number allowed", runner, len(r.V.Trusts))
 		}
-		t := store.Trust{Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.Now, Changed: tx.Now}
+		t := store.Trust{Actors: tx.Made(), Runner: r.V.ID, Name: in.Name, Rev: rev, Rule: in.Rule, Created: tx.Now, Changed: tx.Now}
 		tx.PutTrust(store.Stored[store.Trust]{V: t})
 		out = trustView(t)
 		r.V.Trusts = append(slices.Clone(r.V.Trusts), in.Name)
@@ -138,7 +139,7 @@ func (f *Fleet) UpdateTrust(ctx context.Context, by kernel.User, runner string, 
 		if out = trustView(t.V); sameRule(t.V.Rule, in.Rule) {
 			return nil // the rule is the same, so the sessions of the trust stay open
 		}
-		t.V.Rule, t.V.Rev, t.V.Changed = in.Rule, rev, tx.Now
+		t.V.Rule, t.V.Rev, t.V.Changed, t.V.ChangedBy = in.Rule, rev, tx.Now, tx.By
 		tx.PutTrust(t)
 		out = trustView(t.V)
 		return nil

@@ -55,6 +55,9 @@ func (p *Policy) storage(q Request) Decision {
 	if q.Storage == "http" && !p.Sends(States) {
 		return p.denied("telemetry", "states and saved plans of this runner are stored in the control plane, and it does not list %s", States)
 	}
+	if q.Storage != "" && p.given["storages"] && !slices.ContainsFunc(p.Storages, func(pattern string) bool { return matchesPath(pattern, q.Storage) }) {
+		return p.denied("storages", "it does not list %s, where states and saved plans are stored", quoted(q.Storage))
+	}
 	return allowed
 }
 

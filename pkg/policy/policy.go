@@ -11,6 +11,7 @@ package policy
 //go:generate env UPDATE_GOLDEN=1 go test -run TestCommittedSchemaIsCurrent|TestReferencePageIsCurrent .
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,7 +27,8 @@ type Policy struct {
 	Version      int               `json:"version" must:"true" check:"version" doc:"Version of the schema: 1. A runner that does not know the version starts nothing."`
 	Operations   []string          `json:"operations,omitempty" check:"operation" doc:"The operations of jobs: plan, apply, plan-destroy, destroy, plan-run, run, migrate-state."`
 	Types        []string          `json:"types,omitempty" check:"type" doc:"The types of components and actions."`
-	Sources      []string          `json:"sources,omitempty" check:"source" doc:"Where the code of a component and the modules that it calls come from, as patterns: git::https://HOST/PATH, HOST/NAMESPACE/NAME/SYSTEM of a module registry, https://HOST/PATH of an archive, chart::URL, oci::URL, and app for the app's own folder. * stands for any characters except /, ** for any characters."`
+	Sources      []string          `json:"sources,omitempty" check:"source" doc:"Where the code of a component and the modules that it calls come from, as patterns: git::https://HOST/PATH, HOST/NAMESPACE/NAME/SYSTEM of a module registry, https://HOST/PATH of an archive, chart::URL, oci://HOST/PATH, and app for the app's own folder. * stands for any characters except /, ** for any characters."`
+	Storages     []string          `json:"storages,omitempty" check:"nonempty" doc:"Where states and saved plans may be stored, as patterns as in sources: local, http (the control plane), s3:BUCKET/PREFIX, gcs:BUCKET/PREFIX, azurerm:ACCOUNT/CONTAINER/PREFIX, kubernetes:NAMESPACE."`
 	Signers      []string          `json:"signers,omitempty" check:"signer" doc:"The public keys, Ed25519 in base64, of which one must have signed the provenance of a component's artifact. A component that no build made is denied."`
 	Providers    map[string]string `json:"providers,omitempty" check:"constraint" doc:"The providers of modules: by source address, such as registry.opentofu.org/hashicorp/aws, with patterns as in sources, the versions as a constraint, such as \">= 5.0, < 7.0\". * permits every version."`
 	Plugins      []string          `json:"plugins,omitempty" check:"digest" doc:"The digests of artifacts whose code the runner starts: components and actions of the types script and plugin."`
@@ -99,7 +101,7 @@ type Request struct {
 	Operation job.Operation
 	Component string
 	Type      string // of the component
-	Storage   string // where its state and saved plans are: local, http, s3, ...; "": it has none
+	Storage   string // where its state and saved plans are, in the notation of Policy.Storages; "": it has none
 	Variables []string
 	Source    *Source
 	Module    *Module
@@ -157,6 +159,14 @@ type Decision struct {
 	Rule   string // path of the field or rule, such as deny.no-iam-users; "" of Allow
 	Line   int    // of the rule in the file
 	Reason string // one sentence without a final stop, which may quote addresses and names, and no values
+}
+
+// Place returns the rule with its line, for a message. A rule that the file does not have has no line.
+func (d Decision) Place() string {
+	if d.Line == 0 {
+		return d.Rule
+	}
+	return fmt.Sprintf("%s (line %d)", d.Rule, d.Line)
 }
 
 // Sends reports whether something of the class may go to the control plane.

@@ -145,6 +145,9 @@ func TestDecisionsByField(t *testing.T) {
 		{"states stay away from the control plane", "telemetry: [logs]", func(q *policy.Request) { q.Storage = "http" }, policy.Deny},
 		{"states in the customer's bucket are no telemetry", "telemetry: []", func(q *policy.Request) { q.Storage = "s3" }, policy.Allow},
 
+		{"states go to a listed bucket", "storages: ['s3:acme-states/**']", func(q *policy.Request) { q.Storage = "s3:acme-states/prod" }, policy.Allow},
+		{"states do not go to another bucket", "storages: ['s3:acme-states/**']", func(q *policy.Request) { q.Storage = "s3:vendor-states/prod" }, policy.Deny},
+
 		{"code of an unknown origin is denied", "sources: ['**']", source(policy.Source{}), policy.Deny},
 		{"the app's folder is denied unless it is listed", "sources: ['git::https://github.com/acme/*']", source(policy.Source{Origin: "app"}), policy.Deny},
 		{"the app's folder is listed", "sources: [app]", source(policy.Source{Origin: "app"}), policy.Allow},

@@ -48,6 +48,7 @@ func restrictions() map[string][]string {
 		"ceilings":   {"ceilings: {component: {destroys: 1}}", "ceilings: {deployment: {destroys: 2, creates: 1}}"},
 		"deny":       {"deny: {r: {types: ['aws_*'], actions: [create, delete]}}", "deny: {r: {when: {/a: {is: [bad]}, /b: {is_not: [good]}}}}"},
 		"approvals":  {"approvals: {r: {actions: [delete, replace]}}"},
+		"storages":   {"storages: [s3]"},
 		"telemetry":  {"telemetry: [logs]"},
 	}
 }

@@ -35,6 +35,9 @@ func (pl Plan) Human(p *Page) {
 			shown = append(shown, c)
 		}
 	}
+	if v := set.Policy; v != nil {
+		p.Line("  %s the customer's approval: rule %s: %s", verdict(v.Decision), v.Rule, v.Reason)
+	}
 	for _, m := range set.Fetched {
 		p.Line("  fetched %s from %s", m.Address, fetchedFrom(m))
 	}
@@ -49,6 +52,14 @@ func (pl Plan) Human(p *Page) {
 	if more > 0 {
 		p.Line("  … and %d more", more)
 	}
+}
+
+// verdict returns what a plan has to do with the customer's approval. A later control plane may have other decisions.
+func verdict(decision string) string {
+	if decision == changeset.NeedsApproval {
+		return "needs"
+	}
+	return decision + ","
 }
 
 // fetchedFrom returns where a module is from, and the version or the commit, if there is one.

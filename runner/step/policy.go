@@ -38,6 +38,7 @@ type guard struct {
 	ledger  ledger.Ledger // nil: there is none
 	spec    *events.JobSpec
 	request policy.Request // without the parts that are not known yet
+	module  *policy.Module // that was judged last, with all that the tool reads; nil: none
 	now     func() time.Time
 }
 
@@ -310,6 +311,7 @@ func surveyFolder(s *tfmodule.Survey, root *os.Root, folder string) {
 
 // Module implements plugin.Policy.
 func (g *guard) Module(m policy.Module) error {
+	g.module = &m
 	q := g.at()
 	q.Module = &m
 	return g.decide(q)
@@ -318,7 +320,7 @@ func (g *guard) Module(m policy.Module) error {
 // Planned implements plugin.Policy. It also keeps the changes in the ledger.
 func (g *guard) Planned(ctx context.Context, changes *changeset.Builder, digest string) error {
 	q := g.at()
-	q.Plan = &policy.Plan{Changes: changes.All()}
+	q.Module, q.Plan = g.module, &policy.Plan{Changes: changes.All()}
 	if g.policy.NeedsLedger() {
 		others, err := g.plannedByOthers(ctx)
 		if err != nil {

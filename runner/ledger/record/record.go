@@ -39,6 +39,7 @@ type Plan struct {
 	Storage    string             `json:"storage,omitempty"`
 	Variables  []string           `json:"variables,omitempty"`
 	Source     *policy.Source     `json:"source,omitempty"`
+	Module     *policy.Module     `json:"module,omitempty"`
 	Others     policy.Counts      `json:"others,omitzero"`
 	Changes    []changeset.Change `json:"changes"`
 	Effect     policy.Effect      `json:"effect"` // of the policy at that time
@@ -49,17 +50,18 @@ type Plan struct {
 // Of returns the record of a decision about a plan.
 func Of(q policy.Request, d policy.Decision, install, deployment, job, digest string) Plan {
 	return Plan{V: 1, At: q.Now.UTC(), Install: install, Deployment: deployment, Job: job, Digest: digest, Component: q.Component, Type: q.Type,
-		Operation: q.Operation, Storage: q.Storage, Variables: q.Variables, Source: q.Source, Others: q.Plan.Others, Changes: q.Plan.Changes,
+		Operation: q.Operation, Storage: q.Storage, Variables: q.Variables, Source: q.Source, Module: q.Module, Others: q.Plan.Others, Changes: q.Plan.Changes,
 		Effect: d.Effect, Rule: d.Rule, Reason: d.Reason}
 }
 
 // Request returns the request that another policy decides.
 func (p Plan) Request() policy.Request {
-	return policy.Request{Now: p.At, Operation: p.Operation, Component: p.Component, Type: p.Type, Storage: p.Storage, Variables: p.Variables, Source: p.Source,
+	return policy.Request{Now: p.At, Operation: p.Operation, Component: p.Component, Type: p.Type, Storage: p.Storage, Variables: p.Variables, Source: p.Source, Module: p.Module,
 		Plan: &policy.Plan{Changes: p.Changes, Others: p.Others}}
 }
 
-// Keep stores the record, and removes old ones from time to time.
+// Keep stores the record, and removes old ones from time to time. A job in a cluster may only add entries; old ones then stay until
+// the customer removes them.
 func Keep(ctx context.Context, l ledger.Ledger, p Plan, epoch int64) error {
 	value, err := encode(p)
 	if err != nil {
@@ -73,7 +75,8 @@ func Keep(ctx context.Context, l ledger.Ledger, p Plan, epoch int64) error {
 	if !strings.HasPrefix(digest, "0") { // each sixteenth plan
 		return nil
 	}
-	return trim(ctx, l)
+	_ = trim(ctx, l) // the record is stored, and a ledger with more plans is as good
+	return nil
 }
 
 // stamp is a time whose texts have the order of the times.

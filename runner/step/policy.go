@@ -72,6 +72,9 @@ func (a *execution) openGuard(ctx context.Context, spec *events.JobSpec) (*guard
 		t, _ := component.Of(spec.Plugin)
 		g.request.Source = &policy.Source{Artifact: spec.Artifact.Digest, Runs: t.Executable != "", Origin: originOf(spec), SignedBy: signerOf(ctx, spec, p.Signers)}
 	}
+	if err := g.decide(g.at()); err != nil {
+		return nil, err
+	}
 	if a.in.Ledger != "" {
 		if g.ledger, err = a.openLedger(ctx); err != nil {
 			return nil, &plugin.Error{Reason: fairlead.ReasonPolicyUnavailable, Err: err, Message: fmt.Sprintf("the ledger %s cannot be used, so nothing was started: %v", a.in.Ledger, err)}
@@ -80,7 +83,7 @@ func (a *execution) openGuard(ctx context.Context, spec *events.JobSpec) (*guard
 	if g.ledger == nil && (p.NeedsLedger() || !g.derives()) && op != job.OpMigrateState {
 		return nil, plugin.Errorf(fairlead.ReasonPolicyUnavailable, "the customer's policy needs a ledger for component %s of type %s, and the runner has none, so nothing was started: set ledger in the agent's file", spec.Component, spec.Plugin)
 	}
-	return g, g.decide(g.at())
+	return g, nil
 }
 
 // readPolicy reads the policy with the step's own credentials.

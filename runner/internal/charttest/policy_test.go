@@ -45,12 +45,32 @@ func TestNoJobChangesItsPolicy(t *testing.T) {
 		"image":        map[string]any{"repository": repository, "digest": digest},
 		"persistence":  map[string]any{"existingClaim": "data"},
 		"status":       map[string]any{"port": freePort(t)},
-		"policy":       map[string]any{"configMap": "acme-policy", "ledgerNamespace": ledger},
+		"policy":       map[string]any{"configMap": "acme-policy"},
 	})
 	h.install()
 	defer h.uninstall()
 
 	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "acme-policy"}, Data: map[string]string{"policy.yaml": "version: 1\ntypes: [terraform]\n"}}
+	script := map[string]string{"run": "#!/bin/sh\necho ran\n"}
+	sp := events.JobSpec{Plugin: "script", Operation: "plan", Install: "ins_1", InstallName: "acme", Component: "web", Timeout: 60, Grace: 5, Artifact: s.PushOf("web", script)}
+	expect := func(what, reason, message string) {
+		t.Helper()
+		if f := s.UntilFinished(s.Queue(sp)).Finish; f.Reason != reason || !strings.Contains(f.Message, message) {
+			t.Errorf("%s: the job ended as %+v, want %s", what, *f, reason)
+		}
+	}
+	expect("a job without its policy", "policy-unavailable", "/policy/policy.yaml, so nothing was started")
+	if _, err := c.CoreV1().ConfigMaps(ns).Create(ctx, policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect("a job that the policy denies", "policy-denied", `rule types (line 2): it does not list the type "script"`)
+	policy.Data["policy.yaml"] = "version: 1\ntypes: [script]\n"
+	if _, err := c.CoreV1().ConfigMaps(ns).Update(ctx, policy, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect("a job that the policy permits", "", "")
+	h.values["policy"] = map[string]any{"configMap": "acme-policy", "ledgerNamespace": ledger}
+	h.upgrade()
 	// The accounts get all rights in both namespaces: only the chart's admission policy is between them and the policy.
 	for _, in := range []string{ns, ledger} {
 		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "everything"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}}
@@ -68,29 +88,11 @@ func TestNoJobChangesItsPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		untilForbidden(t, account+" creates the policy", func() error {
-			_, err := job.CoreV1().ConfigMaps(ns).Create(ctx, policy, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		untilForbidden(t, account+" changes the policy", func() error {
+			_, err := job.CoreV1().ConfigMaps(ns).Update(ctx, policy, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		})
 	}
-	script := map[string]string{"run": "#!/bin/sh\necho ran\n"}
-	sp := events.JobSpec{Plugin: "script", Operation: "plan", Install: "ins_1", InstallName: "acme", Component: "web", Timeout: 60, Grace: 5, Artifact: s.PushOf("web", script)}
-	expect := func(what, reason, message string) {
-		t.Helper()
-		if f := s.UntilFinished(s.Queue(sp)).Finish; f.Reason != reason || !strings.Contains(f.Message, message) {
-			t.Errorf("%s: the job ended as %+v, want %s", what, *f, reason)
-		}
-	}
-	expect("a job without its policy", "policy-unavailable", "cannot be read from file:/run/fairlead-policy/policy.yaml")
-	if _, err := c.CoreV1().ConfigMaps(ns).Create(ctx, policy, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("a job that the policy denies", "policy-denied", `rule types (line 2): it does not list the type "script"`)
-	policy.Data["policy.yaml"] = "version: 1\ntypes: [script]\n"
-	if _, err := c.CoreV1().ConfigMaps(ns).Update(ctx, policy, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expect("a job that the policy permits", "", "")
 	for _, account := range accountsOfJobs() { // each adds to the ledger, also that of plans, which otherwise only does dry runs
 		as := rest.CopyConfig(cfg)
 		as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + ns + ":" + account}
@@ -123,6 +125,10 @@ func TestNoJobChangesItsPolicy(t *testing.T) {
 			"removes the policy": func() error { return maps.Delete(ctx, "acme-policy", metav1.DeleteOptions{}) },
 			"removes all ConfigMaps": func() error {
 				return maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=acme-policy"})
+			},
+			"creates a policy of the same name": func() error {
+				_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "acme-policy"}}, metav1.CreateOptions{})
+				return err
 			},
 			"removes an entry": func() error { return job.CoreV1().ConfigMaps(ledger).Delete(ctx, entry, metav1.DeleteOptions{}) },
 			"removes the whole ledger": func() error {

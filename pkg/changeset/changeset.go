@@ -18,19 +18,8 @@ type Set struct {
 	Changes []Change `json:"changes" doc:"The changes of resources and the programs that will run"`
 	Fetched []Module `json:"fetched,omitempty" doc:"The modules that the plan fetched from other places, because the artifact does not have them"`
 	Outputs []Change `json:"outputs,omitempty" doc:"The changes of the component's outputs; the address is the output's name"`
-	Policy  *Verdict `json:"policy,omitempty" doc:"What the customer's policy decided about the plan; absent: it permits the plan, or there is none"`
 	Omitted int      `json:"omitted,omitempty" doc:"Number of changes and fetched modules that are left out because the set has reached its limit"`
 }
-
-// Verdict is what the policy of a customer decided about a plan. Only the customer's side evaluates and enforces the policy.
-type Verdict struct {
-	Decision string `json:"decision" doc:"needs-approval: an apply needs an approval of the customer; later versions may have more"`
-	Rule     string `json:"rule" doc:"Name of the rule in the policy"`
-	Reason   string `json:"reason" doc:"What of the plan the rule is about"`
-}
-
-// NeedsApproval is a Decision of a Verdict.
-const NeedsApproval = "needs-approval"
 
 // Module is a module that a plan fetched. What is fetched can differ at another time, so a person and a policy see it.
 type Module struct {
@@ -139,9 +128,6 @@ type Builder struct {
 // All returns all changes of objects, also those that the set leaves out, with their values. A policy decides about all of them,
 // not about those that a person is shown.
 func (b *Builder) All() []Change { return b.all }
-
-// Judge adds what a policy decided.
-func (b *Builder) Judge(v *Verdict) { b.set.Policy = v }
 
 // Add adds the change of an object.
 func (b *Builder) Add(c Change) error {

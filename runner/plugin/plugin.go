@@ -68,8 +68,7 @@ type Policy interface {
 	// Module judges what a tool is about to run. The plugin asks after it has everything that the tool will read, and before the
 	// tool makes or applies a plan.
 	Module(m policy.Module) error
-	// Planned judges the changes of a plan before the plan is saved, and adds the verdict to them. They must have KeepAll.
-	// digest is that of the saved plan.
+	// Planned judges the changes of a plan before the plan is saved. They must have KeepAll. digest is that of the saved plan.
 	Planned(ctx context.Context, changes *changeset.Builder, digest string) error
 	// Applies judges a saved plan before its first change. changes are those that the plugin read from the saved plan itself, with
 	// KeepAll; nil: only the plan's own program can read it, and the changes are those for which Planned was called with the digest.

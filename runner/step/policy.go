@@ -39,6 +39,7 @@ type guard struct {
 	spec    *events.JobSpec
 	request policy.Request // without the parts that are not known yet
 	module  *policy.Module // that was judged last, with all that the tool reads; nil: none
+	asks    string         // the rule that asks for an approval of the plan; "": none
 	now     func() time.Time
 }
 
@@ -189,7 +190,7 @@ func (g *guard) log(w io.Writer) io.Writer {
 	return io.Discard
 }
 
-// reported returns the report without what the policy does not let leave. g may be nil.
+// reported returns the report without what the policy does not let leave, and with the rule that asks for an approval. g may be nil.
 func (g *guard) reported(f wire.FinishRequest) wire.FinishRequest {
 	if g == nil {
 		return f
@@ -201,6 +202,14 @@ func (g *guard) reported(f wire.FinishRequest) wire.FinishRequest {
 		kept := *f.Plan
 		kept.ChangeSet = nil
 		f.Plan = &kept
+	}
+	if f.Plan != nil && g.asks != "" {
+		asking := *f.Plan
+		asking.NeedsSignature = g.asks
+		if g.spec.Artifact != nil {
+			asking.Artifact = g.spec.Artifact.Digest
+		}
+		f.Plan = &asking
 	}
 	ours := []fairlead.Reason{fairlead.ReasonPolicyDenied, fairlead.ReasonPolicyUnavailable, fairlead.ReasonApprovalMissing}
 	if f.Message != "" && !g.policy.Sends(policy.Logs) && !slices.Contains(ours, fairlead.Reason(f.Reason)) {
@@ -339,7 +348,7 @@ func (g *guard) Planned(ctx context.Context, changes *changeset.Builder, digest 
 	case policy.Deny:
 		return denied(d)
 	case policy.NeedsApproval:
-		changes.Judge(&changeset.Verdict{Decision: string(d.Effect), Rule: d.Rule, Reason: d.Reason})
+		g.asks = d.Place()
 	}
 	if g.policy.NeedsLedger() {
 		return g.announce(ctx, q.Plan.Count())

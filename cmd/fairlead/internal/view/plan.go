@@ -25,6 +25,9 @@ func (pl Plan) JSON() any { return pl.Plan }
 // Human writes the changes of the plan, resource by resource.
 func (pl Plan) Human(p *Page) {
 	p.Line("%s: %s", Styled(p.Style.Bold(Cell(pl.Component))), Changes(pl.Plan.Changes))
+	if rule := pl.Plan.NeedsSignature; rule != "" {
+		p.Line("  needs an approval that the customer signs: rule %s of its policy", rule)
+	}
 	set := pl.Plan.ChangeSet
 	if set == nil {
 		return
@@ -34,9 +37,6 @@ func (pl Plan) Human(p *Page) {
 		if c.Action != changeset.Read { // a data source, which changes nothing
 			shown = append(shown, c)
 		}
-	}
-	if v := set.Policy; v != nil {
-		p.Line("  %s the customer's approval: rule %s: %s", verdict(v.Decision), v.Rule, v.Reason)
 	}
 	for _, m := range set.Fetched {
 		p.Line("  fetched %s from %s", m.Address, fetchedFrom(m))
@@ -52,14 +52,6 @@ func (pl Plan) Human(p *Page) {
 	if more > 0 {
 		p.Line("  … and %d more", more)
 	}
-}
-
-// verdict returns what a plan has to do with the customer's approval. A later control plane may have other decisions.
-func verdict(decision string) string {
-	if decision == changeset.NeedsApproval {
-		return "needs"
-	}
-	return decision + ","
 }
 
 // fetchedFrom returns where a module is from, and the version or the commit, if there is one.

@@ -580,6 +580,7 @@ var alsoNames = map[string]string{
 	"runner/step/step.go":                           "a field of a log",
 	"pkg/appspec/syntax.go":                         "a block of a module's language",
 	"pkg/tfmodule/tfmodule.go":                      "a block of a module's language",
+	"pkg/tfmodule/programs.go":                      "the name of a block",
 	"cmd/fairlead/internal/view/stack.go":           "a field of a stack",
 	"pkg/api/forms.go":                              "a field of a form",
 	"pkg/control/internal/runners/stackreport.go":   "a part of a stack",

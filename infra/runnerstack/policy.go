@@ -16,12 +16,6 @@ func (b *builder) policyJSON() string {
 	return *awscdk.Token_AsString(onIf(b.p.hasPolicy, fields, ""), nil)
 }
 
-// policyGuard returns the ARN of the policy, for guards. Without a policy it is that of the mode, which is guarded too.
-func (b *builder) policyGuard() string {
-	name := awscdk.Token_AsString(onIf(b.p.hasPolicy, *b.p.policy.ValueAsString(), b.modeName()), nil)
-	return "arn:*:ssm:*:*:parameter" + *name
-}
-
 // enforcesPolicy returns the statements that let a step read the policy, and use the ledger.
 func (b *builder) enforcesPolicy() []policy.Statement {
 	ledger := b.bucketARN() + "/" + ledgerPrefix
@@ -33,8 +27,9 @@ func (b *builder) enforcesPolicy() []policy.Statement {
 	}
 }
 
-// makePolicyAccess lets the steps of all operations enforce the policy. The roles of operations get no such permission, and the
-// boundary denies it to them: a vendor's module must neither change the policy nor make room under its ceilings.
+// makePolicyAccess lets the steps of all operations enforce the policy. The roles of operations get no such permission. The boundary
+// denies them the ledger, and changes of parameters that do not have the tag of the install, as the policy: a vendor's module must
+// neither change the policy nor make room under its ceilings.
 func (b *builder) makePolicyAccess() {
 	var roles []*string
 	for _, o := range operations {

@@ -17,7 +17,7 @@ func TestOnlyStepsReadPolicyAndNoneWritesIt(t *testing.T) {
 	boundary := s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
 	const parameter, other = "arn:aws:ssm:eu-central-1:111122223333:parameter/acme/policy", "arn:aws:ssm:eu-central-1:111122223333:parameter/acme/other"
 	bucket := "arn:aws:s3:::statebucket"
-	entry := bucket + "/ledger/admitted/dep_1/000001"
+	entry := bucket + "/fairlead-ledger/admitted/dep_1/000001"
 	var questions []infratest.Question
 	var what []string
 	var want []bool
@@ -30,15 +30,15 @@ func TestOnlyStepsReadPolicyAndNoneWritesIt(t *testing.T) {
 		questions, what, want = append(questions, q), append(what, role+": "+why+" ("+action+" on "+resource+")"), append(want, allowed)
 	}
 	writes := []string{"ssm:PutParameter", "ssm:DeleteParameter", "ssm:LabelParameterVersion", "ssm:AddTagsToResource"}
-	// A resource that carries the install's tag is one that its jobs may change: the tag must not open the policy.
-	tagged := map[string]any{"aws:RequestTag/fairlead_install": "ins_00000000000000000000000000", "aws:ResourceTag/fairlead_install": "ins_00000000000000000000000000"}
+	// A job can put the install's tag into its request, but not on the customer's parameter, which does not have it.
+	tagged := map[string]any{"aws:RequestTag/fairlead_install": "ins_00000000000000000000000000"}
 	for _, role := range stepRoles {
 		ask(s, role, "ssm:GetParameter", parameter, nil, true, "a step reads the policy")
 		ask(s, role, "ssm:GetParameter", other, nil, false, "a step reads another parameter")
 		ask(s, role, "s3:PutObject", entry, nil, true, "a step adds to the ledger")
 		ask(s, role, "s3:GetObject", entry, nil, true, "a step reads the ledger")
 		ask(s, role, "s3:DeleteObject", entry, nil, true, "a step removes an old plan")
-		ask(s, role, "s3:ListBucket", bucket, map[string]any{"s3:prefix": "ledger/plans/"}, true, "a step lists the ledger")
+		ask(s, role, "s3:ListBucket", bucket, map[string]any{"s3:prefix": "fairlead-ledger/plans/"}, true, "a step lists the ledger")
 		ask(s, role, "s3:ListBucket", bucket, map[string]any{"s3:prefix": "state/"}, false, "a step lists states")
 		ask(s, role, "s3:GetObject", bucket+"/state/ins_1/web", nil, false, "a step reads a state itself")
 		ask(none, role, "s3:PutObject", entry, nil, false, "a step has a ledger without a policy")
@@ -63,7 +63,7 @@ func TestOnlyStepsReadPolicyAndNoneWritesIt(t *testing.T) {
 
 // The agent's file names the policy of the parameter and a ledger that only steps reach, and is a valid file in both cases.
 func TestPolicyIsInTheAgentsFile(t *testing.T) {
-	for value, want := range map[string][2]string{"": {}, "/acme/policy": {"ssm:/acme/policy", "s3:statebucket/ledger"}} {
+	for value, want := range map[string][2]string{"": {}, "/acme/policy": {"ssm:/acme/policy", "s3:statebucket/fairlead-ledger"}} {
 		text := infratest.TaskEnvironment(t, stack(t, "Policy", value), "RunnerTask")["FAIRLEAD_AGENT_CONFIG"]
 		var fields struct{ Policy, Ledger string }
 		if err := json.Unmarshal([]byte(text), &fields); err != nil || fields.Policy != want[0] || fields.Ledger != want[1] {

@@ -209,6 +209,8 @@ func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int
 }
 
 // work runs the plugin under the lease and reports the outcome.
+//
+// long: it is one sequence, whose steps end in the reverse order.
 func (a *execution) work(ctx context.Context, c *client.Client, started wire.Started, spec events.JobSpec) int {
 	// detached is the context of everything that must survive the job's cancellation. job is derived from it.
 	detached, release := context.WithCancel(context.WithoutCancel(ctx))

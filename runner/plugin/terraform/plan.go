@@ -21,6 +21,8 @@ import (
 )
 
 // plan makes and saves a plan, and builds its change set.
+//
+// long: it is one sequence, in which the policy must be asked between two steps.
 func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err := j.expectVersions(ctx); err != nil {
 		return plugin.Result{}, err

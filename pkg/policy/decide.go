@@ -407,7 +407,7 @@ func (p *Policy) approval(q Request) Decision {
 	if q.Plan == nil {
 		return allowed
 	}
-	mutates := mutation(q.Operation)
+	mutates := Mutation(q.Operation)
 	for _, a := range p.Approvals {
 		if a.Operations != nil && !slices.Contains(a.Operations, string(mutates)) {
 			continue
@@ -429,8 +429,8 @@ func (p *Policy) approval(q Request) Decision {
 	return allowed
 }
 
-// mutation returns the operation that executes a plan of the operation.
-func mutation(o job.Operation) job.Operation {
+// Mutation returns the operation that executes a plan of the operation.
+func Mutation(o job.Operation) job.Operation {
 	switch o {
 	case job.OpPlan:
 		return job.OpApply

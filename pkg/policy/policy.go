@@ -12,9 +12,11 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/fairlead/fairlead/pkg/approval"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/job"
 )
@@ -38,6 +40,7 @@ type Policy struct {
 	Ceilings     *Ceilings         `json:"ceilings,omitempty" doc:"How many changes a plan may have."`
 	Deny         []Rule            `json:"deny,omitempty" doc:"Changes that are denied, by the name of the rule."`
 	Approvals    []Approval        `json:"approvals,omitempty" doc:"Changes that need the customer's approval, by the name of the rule."`
+	Approvers    map[string]string `json:"approvers,omitempty" check:"approver" doc:"The public keys that sign approvals, by the name of their holder: Ed25519, or ECDSA with P-256, in PEM. Without a key, a change that needs an approval is never applied."`
 	Telemetry    []string          `json:"telemetry,omitempty" check:"telemetry" doc:"What may go to the control plane besides the state of a job: logs, plans (their change sets), outputs, states (states and saved plans in http storage)."`
 
 	lines map[string]int // by path
@@ -181,6 +184,20 @@ const (
 	Outputs = "outputs"
 	States  = "states"
 )
+
+// ApprovalKeys returns the keys that may sign approvals, and the names of their holders by the ID of the key.
+func (p *Policy) ApprovalKeys() (keys []approval.Public, holders map[string]string) {
+	holders = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(p.Approvers)) {
+		k, err := approval.ParsePublic([]byte(p.Approvers[name]))
+		if err != nil {
+			continue // Parse has checked it
+		}
+		keys = append(keys, k)
+		holders[k.ID()] = name
+	}
+	return keys, holders
+}
 
 // NeedsLedger reports whether a decision about an apply depends on the other applies of its deployment.
 func (p *Policy) NeedsLedger() bool { return p.Ceilings != nil && p.Ceilings.Deployment != nil }

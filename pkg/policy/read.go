@@ -13,6 +13,7 @@ import (
 
 	version "github.com/hashicorp/go-version"
 
+	"github.com/fairlead/fairlead/pkg/approval"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/job"
@@ -112,6 +113,10 @@ func rules(r *reader) yamlnode.Rules {
 				return fmt.Errorf("is no public key")
 			}
 			return nil
+		}),
+		"approver": checked(yamlnode.Check{Pattern: `.`, Wants: "a public key in PEM, as fairlead approval new-key prints it"}, func(text string) error {
+			_, err := approval.ParsePublic([]byte(text))
+			return err
 		}),
 		"constraint": checked(yamlnode.Check{Pattern: `.`, Wants: "a constraint on versions, such as \">= 5.0, < 7.0\", or *"}, func(text string) error {
 			_, err := constraint(text)

@@ -68,11 +68,13 @@ type Policy interface {
 	// Module judges what a tool is about to run. The plugin asks after it has everything that the tool will read, and before the
 	// tool makes or applies a plan.
 	Module(m policy.Module) error
-	// Planned judges the changes of a plan before the plan is saved. They must have KeepAll. digest is that of the saved plan.
-	Planned(ctx context.Context, changes *changeset.Builder, digest string) error
+	// Planned judges the changes of a plan before the plan is saved. They must have KeepAll. digest is that of the saved plan, and
+	// base what the plan was made on; nil: nothing, or the type has no such record.
+	Planned(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) error
 	// Applies judges a saved plan before its first change. changes are those that the plugin read from the saved plan itself, with
 	// KeepAll; nil: only the plan's own program can read it, and the changes are those for which Planned was called with the digest.
-	Applies(ctx context.Context, changes *changeset.Builder, digest string) error
+	// base is that of the saved plan too; it does not count if changes is nil.
+	Applies(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) error
 }
 
 // BuiltImage is an image that a build has made, in the control plane's registry.

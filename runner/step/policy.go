@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/approval"
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/component"
@@ -40,6 +41,7 @@ type guard struct {
 	request policy.Request // without the parts that are not known yet
 	module  *policy.Module // that was judged last, with all that the tool reads; nil: none
 	asks    string         // the rule that asks for an approval of the plan; "": none
+	id      string         // of this process: a control plane may start two steps for one attempt
 	now     func() time.Time
 }
 
@@ -58,7 +60,7 @@ func (a *execution) openGuard(ctx context.Context, spec *events.JobSpec) (*guard
 		return nil, &plugin.Error{Reason: fairlead.ReasonPolicyUnavailable, Err: err,
 			Message: fmt.Sprintf("the customer's policy cannot be read from %s, so nothing was started: %v", a.in.Policy, err)}
 	}
-	g := &guard{policy: p, spec: spec, now: a.Now, request: policy.Request{Operation: op, Component: spec.Component, Type: spec.Plugin, Storage: placeOf(spec.State)}}
+	g := &guard{policy: p, spec: spec, now: a.Now, id: a.NewID(), request: policy.Request{Operation: op, Component: spec.Component, Type: spec.Plugin, Storage: placeOf(spec.State)}}
 	for _, m := range spec.Move {
 		if g.request.Storage = placeOf(&m.To); g.policy.Decide(g.request).Effect == policy.Deny {
 			break // one denied destination denies the job
@@ -81,7 +83,7 @@ func (a *execution) openGuard(ctx context.Context, spec *events.JobSpec) (*guard
 			return nil, &plugin.Error{Reason: fairlead.ReasonPolicyUnavailable, Err: err, Message: fmt.Sprintf("the ledger %s cannot be used, so nothing was started: %v", a.in.Ledger, err)}
 		}
 	}
-	if g.ledger == nil && (p.NeedsLedger() || !g.derives()) && op != job.OpMigrateState {
+	if g.ledger == nil && (p.NeedsLedger() || len(p.Approvals) > 0 || !g.derives()) && op != job.OpMigrateState {
 		return nil, plugin.Errorf(fairlead.ReasonPolicyUnavailable, "the customer's policy needs a ledger for component %s of type %s, and the runner has none, so nothing was started: set ledger in the agent's file", spec.Component, spec.Plugin)
 	}
 	return g, nil
@@ -330,7 +332,12 @@ func (g *guard) Module(m policy.Module) error {
 }
 
 // Planned implements plugin.Policy. It also keeps the changes in the ledger.
-func (g *guard) Planned(ctx context.Context, changes *changeset.Builder, digest string) error {
+func (g *guard) Planned(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) error {
+	set := changes.Set(base)
+	subject, err := g.subject(set, digest)
+	if err != nil {
+		return err
+	}
 	q := g.at()
 	q.Module, q.Plan = g.module, &policy.Plan{Changes: changes.All()}
 	if g.policy.NeedsLedger() {
@@ -341,14 +348,19 @@ func (g *guard) Planned(ctx context.Context, changes *changeset.Builder, digest 
 		q.Plan.Others = others
 	}
 	d := g.policy.Decide(q)
-	if err := g.keep(ctx, q, d, digest); err != nil {
+	if err := g.keep(ctx, q, d, subject, base); err != nil {
 		return err
 	}
 	switch d.Effect {
 	case policy.Deny:
 		return denied(d)
 	case policy.NeedsApproval:
-		g.asks = d.Place()
+		if _, err := g.approved(ctx, subject, set, d); err != nil {
+			if !isMissing(err) {
+				return err
+			}
+			g.asks = d.Place()
+		}
 	}
 	if g.policy.NeedsLedger() {
 		return g.announce(ctx, q.Plan.Count())
@@ -357,40 +369,82 @@ func (g *guard) Planned(ctx context.Context, changes *changeset.Builder, digest 
 }
 
 // Applies implements plugin.Policy.
-func (g *guard) Applies(ctx context.Context, changes *changeset.Builder, digest string) error {
-	plan := &policy.Plan{}
-	if changes != nil {
-		plan.Changes = changes.All()
-	} else {
-		kept, err := g.kept(ctx, digest)
-		if err != nil {
-			return err
-		}
-		plan.Changes = kept.Changes
+func (g *guard) Applies(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) error {
+	a, err := g.apply(ctx, changes, base, digest)
+	if err != nil {
+		return err
 	}
+	var use approval.Use
 	if g.policy.NeedsLedger() {
-		return g.admit(ctx, plan, digest)
+		use, err = g.admit(ctx, a)
+	} else {
+		use, err = g.final(ctx, a)
 	}
-	return g.final(plan)
+	if err != nil || len(use.Keys) == 0 {
+		return err
+	}
+	return g.consume(ctx, use)
 }
 
-// final decides on an apply.
-func (g *guard) final(plan *policy.Plan) error {
+// applying is an apply that the guard judges.
+type applying struct {
+	plan    *policy.Plan
+	subject approval.Subject
+	set     *changeset.Set
+}
+
+// apply returns the apply of a saved plan. If the plugin cannot read the changes from the plan, they are those of the ledger.
+func (g *guard) apply(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) (applying, error) {
+	if changes != nil {
+		a := applying{plan: &policy.Plan{Changes: changes.All()}, set: changes.Set(base)}
+		var err error
+		a.subject, err = g.subject(a.set, digest)
+		return a, err
+	}
+	kept, err := g.kept(ctx, digest)
+	if err != nil {
+		return applying{}, err
+	}
+	a := applying{plan: &policy.Plan{Changes: kept.Changes}, set: &changeset.Set{V: changeset.Version, Base: kept.Base, Changes: kept.Changes}}
+	if a.subject, err = g.subject(a.set, digest); err != nil {
+		return applying{}, err
+	}
+	a.subject.ChangeSet = kept.ChangeSet // of the set as it was reported, which has limits
+	return a, nil
+}
+
+// subject returns what an approval of the job's apply must name. It has the digests of what the step has itself.
+func (g *guard) subject(set *changeset.Set, plan string) (approval.Subject, error) {
+	digest, err := approval.SetDigest(set)
+	if err != nil {
+		return approval.Subject{}, err
+	}
+	s := approval.Subject{Install: g.spec.Install, Component: g.spec.Component, Operation: string(policy.Mutation(g.request.Operation)), ChangeSet: digest, Plan: plan}
+	if g.spec.Artifact != nil {
+		s.Artifact = g.spec.Artifact.Digest
+	}
+	s.SetBase(set.Base)
+	return s, nil
+}
+
+// final decides on an apply. The Use is zero if the apply needs no approval.
+func (g *guard) final(ctx context.Context, a applying) (approval.Use, error) {
 	q := g.at()
-	q.Plan = plan
+	q.Plan = a.plan
 	switch d := g.policy.Decide(q); d.Effect {
 	case policy.Deny:
-		return denied(d)
+		return approval.Use{}, denied(d)
 	case policy.NeedsApproval:
-		return plugin.Errorf(fairlead.ReasonApprovalMissing, "the customer's policy asks for an approval of the customer: rule %s: %s", d.Place(), d.Reason)
+		return g.approved(ctx, a.subject, a.set, d)
 	}
-	return nil
+	return approval.Use{}, nil
 }
 
 // The keys of the ledger, see package record.
 const (
 	admittedKeys  = "admitted/"  // by deployment: what the applies change, in the order of their admission
 	announcedKeys = "announced/" // by deployment: what the plans would change
+	approvalKeys  = "approvals/" // by approval: its uses
 )
 
 // share is the part of a deployment that one job has.
@@ -399,12 +453,13 @@ type share struct {
 	Job       fairlead.JobID `json:"job"`
 	Epoch     int64          `json:"epoch"`
 	Digest    string         `json:"digest,omitempty"`
+	Step      string         `json:"step"`
 	At        time.Time      `json:"at"`
 	Counts    policy.Counts  `json:"counts"`
 }
 
 func (g *guard) share(counts policy.Counts, digest string) ([]byte, error) {
-	return json.Marshal(share{Component: g.spec.Component, Job: g.spec.Job, Epoch: g.spec.Epoch, Digest: digest, At: g.now(), Counts: counts})
+	return json.Marshal(share{Component: g.spec.Component, Job: g.spec.Job, Epoch: g.spec.Epoch, Digest: digest, Step: g.id, At: g.now(), Counts: counts})
 }
 
 // shares returns the shares below a prefix.
@@ -468,44 +523,47 @@ func (g *guard) announce(ctx context.Context, counts policy.Counts) error {
 // admit decides on an apply together with the applies that were admitted before, and takes the next number of its deployment. A
 // number exists once, and its holder has seen all smaller ones, so the sum of what was admitted never exceeds the ceiling, whatever
 // runs at the same time. Nothing gives a share back: an apply that failed may have changed something.
-func (g *guard) admit(ctx context.Context, plan *policy.Plan, digest string) error {
-	value, err := g.share(plan.Count(), digest)
+func (g *guard) admit(ctx context.Context, a applying) (approval.Use, error) {
+	plan := a.plan
+	value, err := g.share(plan.Count(), a.subject.Plan)
 	if err != nil {
-		return fmt.Errorf("encode an entry of the ledger: %w", err)
+		return approval.Use{}, fmt.Errorf("encode an entry of the ledger: %w", err)
 	}
 	for {
 		all, err := g.shares(ctx, admittedKeys+g.deployment()+"/")
 		if err != nil {
-			return err
+			return approval.Use{}, err
 		}
 		plan.Others = policy.Counts{}
 		mine := false
 		for _, s := range all {
-			if s.Job == g.spec.Job && s.Epoch == g.spec.Epoch && s.Digest == digest {
+			if s.Step == g.id {
 				mine = true // the answer to an earlier Create was lost
 				continue
 			}
 			plan.Others = plan.Others.Plus(s.Counts)
 		}
-		if err := g.final(plan); err != nil || mine {
-			return err
+		use, err := g.final(ctx, a)
+		if err != nil || mine {
+			return use, err
 		}
 		err = g.ledger.Create(ctx, fmt.Sprintf("%s%s/%06d", admittedKeys, g.deployment(), len(all)+1), value)
 		if err == nil {
-			return nil
+			return use, nil
 		}
 		if !errors.Is(err, ledger.ErrExists) {
-			return g.unavailable(ctx, err)
+			return approval.Use{}, g.unavailable(ctx, err)
 		}
 	}
 }
 
 // keep stores the changes of a plan in the ledger, for the apply and for `fairlead policy test`.
-func (g *guard) keep(ctx context.Context, q policy.Request, d policy.Decision, digest string) error {
+func (g *guard) keep(ctx context.Context, q policy.Request, d policy.Decision, subject approval.Subject, base *changeset.Base) error {
 	if g.ledger == nil {
 		return nil
 	}
-	r := record.Of(q, d, g.spec.InstallName, string(g.spec.Deployment), string(g.spec.Job), digest)
+	r := record.Of(q, d, g.spec.InstallName, string(g.spec.Deployment), string(g.spec.Job), subject.Plan)
+	r.ChangeSet, r.Base = subject.ChangeSet, base
 	if err := record.Keep(ctx, g.ledger, r, g.spec.Epoch); err != nil {
 		return g.unavailable(ctx, err)
 	}

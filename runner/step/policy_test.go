@@ -87,7 +87,7 @@ func TestCeilingHoldsForAppliesAtOnce(t *testing.T) {
 	errs := make([]error, 12)
 	for i := range errs {
 		g, b := guardOf(t, a, jobOf(i, "apply", fmt.Sprintf("c%d", i))), deletions(t, 1)
-		wg.Go(func() { errs[i] = g.Applies(t.Context(), b, digestOf(fmt.Sprint(i))) })
+		wg.Go(func() { errs[i] = g.Applies(t.Context(), b, nil, digestOf(fmt.Sprint(i))) })
 	}
 	wg.Wait()
 	admitted, last := 0, 0
@@ -102,13 +102,13 @@ func TestCeilingHoldsForAppliesAtOnce(t *testing.T) {
 		t.Errorf("%d applies were admitted, want 5", admitted)
 	}
 	// The agent restarts, and the same attempt asks again: it is the one that was admitted.
-	if err := guardOf(t, a, jobOf(last, "apply", fmt.Sprintf("c%d", last))).Applies(t.Context(), deletions(t, 1), digestOf(fmt.Sprint(last))); err != nil {
+	if err := guardOf(t, a, jobOf(last, "apply", fmt.Sprintf("c%d", last))).Applies(t.Context(), deletions(t, 1), nil, digestOf(fmt.Sprint(last))); err != nil {
 		t.Errorf("the admitted attempt after a restart: %v", err)
 	}
 	// Another deployment has a ceiling of its own.
 	other := jobOf(99, "apply", "c0")
 	other.Deployment = "dep_2"
-	if err := guardOf(t, a, other).Applies(t.Context(), deletions(t, 5), digestOf("other")); err != nil {
+	if err := guardOf(t, a, other).Applies(t.Context(), deletions(t, 5), nil, digestOf("other")); err != nil {
 		t.Errorf("another deployment: %v", err)
 	}
 }
@@ -122,23 +122,23 @@ func TestPlanThatNoStepMadeIsDenied(t *testing.T) {
 	if err := b.Add(changeset.Change{Address: "x", Kind: "x", Action: changeset.Create, After: map[string]any{"a": "1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := guardOf(t, a, spec).Planned(t.Context(), b, digestOf("planned")); err != nil {
+	if err := guardOf(t, a, spec).Planned(t.Context(), b, nil, digestOf("planned")); err != nil {
 		t.Fatal(err)
 	}
 	spec.Operation = "apply"
 	g := guardOf(t, a, spec)
-	if err := g.Applies(t.Context(), nil, digestOf("planned")); err != nil {
+	if err := g.Applies(t.Context(), nil, nil, digestOf("planned")); err != nil {
 		t.Errorf("the plan that a step made: %v", err)
 	}
-	wantReason(t, "a plan of the control plane", g.Applies(t.Context(), nil, digestOf("forged")), fairlead.ReasonPolicyDenied)
+	wantReason(t, "a plan of the control plane", g.Applies(t.Context(), nil, nil, digestOf("forged")), fairlead.ReasonPolicyDenied)
 	spec.Component = "other"
-	wantReason(t, "the plan of another component", guardOf(t, a, spec).Applies(t.Context(), nil, digestOf("planned")), fairlead.ReasonPolicyDenied)
+	wantReason(t, "the plan of another component", guardOf(t, a, spec).Applies(t.Context(), nil, nil, digestOf("planned")), fairlead.ReasonPolicyDenied)
 	// The customer changes the policy between plan and apply.
 	if err := os.WriteFile(strings.TrimPrefix(a.in.Policy, "file:"), []byte("version: 1\ndeny: {r: {types: [x]}}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	spec.Component = "chart"
-	wantReason(t, "the plan under a stricter policy", guardOf(t, a, spec).Applies(t.Context(), nil, digestOf("planned")), fairlead.ReasonPolicyDenied)
+	wantReason(t, "the plan under a stricter policy", guardOf(t, a, spec).Applies(t.Context(), nil, nil, digestOf("planned")), fairlead.ReasonPolicyDenied)
 }
 
 // A person is shown a part of a large plan. The policy decides about all of it.
@@ -157,9 +157,9 @@ func TestPolicySeesWhatTheChangeSetLeavesOut(t *testing.T) {
 		t.Fatal("the change set leaves nothing out")
 	}
 	g := guardOf(t, underPolicy(t, "deny: {r: {types: [forbidden]}}"), jobOf(1, "plan", "web"))
-	wantReason(t, "the last of 3,000 changes", g.Planned(t.Context(), b, digestOf("large")), fairlead.ReasonPolicyDenied)
+	wantReason(t, "the last of 3,000 changes", g.Planned(t.Context(), b, nil, digestOf("large")), fairlead.ReasonPolicyDenied)
 	g = guardOf(t, underPolicy(t, "deny: {r: {types: [other]}}"), jobOf(1, "plan", "web"))
-	if err := g.Planned(t.Context(), b, digestOf("large")); err != nil {
+	if err := g.Planned(t.Context(), b, nil, digestOf("large")); err != nil {
 		t.Errorf("a plan that no rule denies: %v", err)
 	}
 }
@@ -235,7 +235,7 @@ func TestOnlyListedKeySignsAComponent(t *testing.T) {
 func TestLedgerKeepsPlans(t *testing.T) {
 	a := underPolicy(t, "ceilings: {component: {destroys: 1}}")
 	for i := range 3 {
-		_ = guardOf(t, a, jobOf(i, "plan", "web")).Planned(t.Context(), deletions(t, i), digestOf(fmt.Sprint(i)))
+		_ = guardOf(t, a, jobOf(i, "plan", "web")).Planned(t.Context(), deletions(t, i), nil, digestOf(fmt.Sprint(i)))
 	}
 	at, err := runnerspec.ParseLedger(a.in.Ledger)
 	if err != nil {

@@ -25,6 +25,9 @@ const Most = 500
 // keys begins the keys of plans: the digest of the saved plan, the time and the job follow.
 const keys = "plans/"
 
+// Standing begins the keys of standing approvals, which the customer puts into the ledger.
+const Standing = "standing/"
+
 // Plan is a plan in a ledger. Its values are masked as those of a change set.
 type Plan struct {
 	V          int                `json:"v"` // 1
@@ -42,6 +45,8 @@ type Plan struct {
 	Module     *policy.Module     `json:"module,omitempty"`
 	Others     policy.Counts      `json:"others,omitzero"`
 	Changes    []changeset.Change `json:"changes"`
+	ChangeSet  string             `json:"change_set,omitempty"` // digest of what the plan reported, see approval.SetDigest
+	Base       *changeset.Base    `json:"base,omitempty"`
 	Effect     policy.Effect      `json:"effect"` // of the policy at that time
 	Rule       string             `json:"rule,omitempty"`
 	Reason     string             `json:"reason,omitempty"`

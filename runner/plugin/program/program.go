@@ -126,7 +126,7 @@ func (r *run) plan(ctx context.Context) (plugin.Result, error) {
 	}
 	res := c.result()
 	if r.env.Policy != nil {
-		if err := r.env.Policy.Planned(ctx, &c.changes, plugin.Digest(saved)); err != nil {
+		if err := r.env.Policy.Planned(ctx, &c.changes, c.base, plugin.Digest(saved)); err != nil {
 			return res, err
 		}
 	}
@@ -151,7 +151,7 @@ func (r *run) apply(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, err
 	}
 	if r.env.Policy != nil {
-		if err := r.env.Policy.Applies(ctx, nil, r.spec.Plan.Digest); err != nil {
+		if err := r.env.Policy.Applies(ctx, nil, nil, r.spec.Plan.Digest); err != nil {
 			return plugin.Result{}, err
 		}
 	}

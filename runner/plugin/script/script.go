@@ -243,7 +243,7 @@ func (r *run) describe(ctx context.Context) (plugin.Result, error) {
 		}
 	}
 	if r.env.Policy != nil {
-		if err := r.env.Policy.Planned(ctx, &b, plugin.Digest(encoded)); err != nil {
+		if err := r.env.Policy.Planned(ctx, &b, nil, plugin.Digest(encoded)); err != nil {
 			return plugin.Result{}, err
 		}
 	}
@@ -281,7 +281,7 @@ func (r *run) execute(ctx context.Context) (plugin.Result, error) {
 		if _, c := r.change(p); b.Add(c) != nil {
 			return plugin.Result{}, errors.New("encode the plan")
 		}
-		if err := r.env.Policy.Applies(ctx, &b, r.spec.Plan.Digest); err != nil {
+		if err := r.env.Policy.Applies(ctx, &b, nil, r.spec.Plan.Digest); err != nil {
 			return plugin.Result{}, err
 		}
 	}

@@ -90,7 +90,7 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	}
 	set.Fetch(fetched)
 	if j.env.Policy != nil {
-		if err := j.env.Policy.Planned(ctx, set, plugin.Digest(saved)); err != nil {
+		if err := j.env.Policy.Planned(ctx, set, baseOf(b.plan), plugin.Digest(saved)); err != nil {
 			return plugin.Result{ExitCode: new(int)}, err
 		}
 	}

@@ -115,7 +115,7 @@ func (j *job) judgePlan(ctx context.Context, b bundle) error {
 	if err != nil {
 		return fmt.Errorf("build the change set: %w", err)
 	}
-	return j.env.Policy.Applies(ctx, set, j.spec.Plan.Digest)
+	return j.env.Policy.Applies(ctx, set, baseOf(b.plan), j.spec.Plan.Digest)
 }
 
 // The names of what a plan file contains. See internal/configs/configload of OpenTofu and Terraform.

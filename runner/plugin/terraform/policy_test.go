@@ -49,7 +49,7 @@ func (j *judge) Module(m policy.Module) error {
 	return j.decide(policy.Request{Operation: job.OpPlan, Module: &m})
 }
 
-func (j *judge) Planned(_ context.Context, b *changeset.Builder, digest string) error {
+func (j *judge) Planned(_ context.Context, b *changeset.Builder, _ *changeset.Base, digest string) error {
 	j.asked = append(j.asked, "planned")
 	if digest == "" {
 		return errors.New("no digest")
@@ -57,7 +57,7 @@ func (j *judge) Planned(_ context.Context, b *changeset.Builder, digest string) 
 	return j.decide(policy.Request{Operation: job.OpPlan, Plan: &policy.Plan{Changes: b.All()}})
 }
 
-func (j *judge) Applies(_ context.Context, b *changeset.Builder, digest string) error {
+func (j *judge) Applies(_ context.Context, b *changeset.Builder, _ *changeset.Base, digest string) error {
 	j.asked = append(j.asked, "applies")
 	for _, c := range b.All() {
 		j.applied = append(j.applied, string(c.Action)+" "+c.Address)

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -108,11 +107,7 @@ func (c *cli) signApproval(ctx context.Context, cl *client.Client, id, component
 		return wire.Deployment{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodePlanChanged,
 			Message: fmt.Sprintf("component %s has a newer plan than the one that was read", component), Hint: "Run the command again."}
 	}
-	set, err := json.Marshal(j.Plan.ChangeSet)
-	if err != nil {
-		return wire.Deployment{}, err
-	}
-	digest, err := approval.ChangeSetDigest(set)
+	digest, err := approval.SetDigest(j.Plan.ChangeSet)
 	if err != nil {
 		return wire.Deployment{}, err
 	}

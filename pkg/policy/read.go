@@ -114,9 +114,12 @@ func rules(r *reader) yamlnode.Rules {
 			}
 			return nil
 		}),
-		"approver": checked(yamlnode.Check{Pattern: `.`, Wants: "a public key in PEM, as fairlead approval new-key prints it"}, func(text string) error {
-			_, err := approval.ParsePublic([]byte(text))
-			return err
+		// Without a pattern, because a text with a pattern has no end of line.
+		"approver": checked(yamlnode.Check{Wants: "a public key in PEM"}, func(text string) error {
+			if _, err := approval.ParsePublic([]byte(text)); err != nil {
+				return fmt.Errorf("is no public key as fairlead approval new-key prints it: %w", err)
+			}
+			return nil
 		}),
 		"constraint": checked(yamlnode.Check{Pattern: `.`, Wants: "a constraint on versions, such as \">= 5.0, < 7.0\", or *"}, func(text string) error {
 			_, err := constraint(text)

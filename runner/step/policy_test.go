@@ -2,6 +2,7 @@ package step
 
 import (
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -35,7 +36,7 @@ func underPolicy(t *testing.T, text string) *execution {
 		t.Fatal(err)
 	}
 	return &execution{in: attempt.Input{Policy: "file:" + file, Ledger: "file:" + filepath.Join(folder, "ledger")},
-		Env: Env{Now: time.Now, Parts: Parts{ReadSecret: secretsource.Source{}.Read, OpenLedger: places.Opener{}.Open}}}
+		Env: Env{Now: time.Now, NewID: rand.Text, Parts: Parts{ReadSecret: secretsource.Source{}.Read, OpenLedger: places.Opener{}.Open}}}
 }
 
 // guardOf opens the guard of a job.
@@ -101,10 +102,8 @@ func TestCeilingHoldsForAppliesAtOnce(t *testing.T) {
 	if admitted != 5 {
 		t.Errorf("%d applies were admitted, want 5", admitted)
 	}
-	// The agent restarts, and the same attempt asks again: it is the one that was admitted.
-	if err := guardOf(t, a, jobOf(last, "apply", fmt.Sprintf("c%d", last))).Applies(t.Context(), deletions(t, 1), nil, digestOf(fmt.Sprint(last))); err != nil {
-		t.Errorf("the admitted attempt after a restart: %v", err)
-	}
+	// A hostile control plane starts a second step for an attempt that was admitted: it is another apply.
+	wantReason(t, "a second step of the same attempt", guardOf(t, a, jobOf(last, "apply", fmt.Sprintf("c%d", last))).Applies(t.Context(), deletions(t, 1), nil, digestOf(fmt.Sprint(last))), fairlead.ReasonPolicyDenied)
 	// Another deployment has a ceiling of its own.
 	other := jobOf(99, "apply", "c0")
 	other.Deployment = "dep_2"

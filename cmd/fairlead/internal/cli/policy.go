@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -8,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/policy"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/ledger"
 	"github.com/fairlead/fairlead/runner/ledger/places"
 	"github.com/fairlead/fairlead/runner/ledger/record"
 	ledgers3 "github.com/fairlead/fairlead/runner/ledger/s3"
@@ -80,11 +82,7 @@ applies. Exit code 2: the policy has a problem.`,
 				}
 				return &failure{code: exitInvalid} // the printed result has the problems
 			}
-			location, err := runnerspec.ParseLedger(at)
-			if err != nil {
-				return usage("Write the ledger of the agent's file: file:/path, s3:BUCKET/PREFIX or kubernetes:NAMESPACE.", "--ledger: %v", err)
-			}
-			l, err := places.Opener{Bucket: ledgers3.Open}.Open(cmd.Context(), location, region)
+			l, err := openLedger(cmd.Context(), at, region)
 			if err != nil {
 				return err
 			}
@@ -99,6 +97,15 @@ applies. Exit code 2: the policy has a problem.`,
 	cmd.Flags().StringVar(&region, "region", "", "AWS `REGION` of the bucket; default: that of this process")
 	cmd.Flags().BoolVar(&all, "all", false, "list also the plans that both policies decide in the same way")
 	return cmd
+}
+
+// openLedger opens the ledger of an agent's file.
+func openLedger(ctx context.Context, at, region string) (ledger.Ledger, error) {
+	location, err := runnerspec.ParseLedger(at)
+	if err != nil {
+		return nil, usage("Write the ledger of the agent's file: file:/path, s3:BUCKET/PREFIX or kubernetes:NAMESPACE.", "--ledger: %v", err)
+	}
+	return places.Opener{Bucket: ledgers3.Open}.Open(ctx, location, region)
 }
 
 // tested evaluates a policy over plans.

@@ -301,6 +301,7 @@ func full(t *testing.T) map[string]any {
 	all := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
 	all = set(all, "controlPlane.ca", map[string]any{"existingSecret": "fairlead-ca"})
 	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "jobs.providerMirror": "/mirror", "jobs.images": []any{"registry.example.com/acme/*"}, "jobs.podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}, "jobs.nodeSelector": map[string]any{"disk": "ssd"}, "image.pullSecrets": []any{"regcred"}, "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "file",
+		"policy.configMap": "acme-policy", "policy.ledgerNamespace": "acme-ledger",
 		"secrets": map[string]any{"database/var.password": "kubernetes:acme/db#password", "TOKEN": "ssm:/acme/github", "A": "file:/run/a", "B": "arn:aws:ssm:eu-west-1:123456789012:parameter/acme/db"}} {
 		all = set(all, path, value)
 	}
@@ -333,6 +334,9 @@ func TestAgentAcceptsRenderedFile(t *testing.T) {
 		}
 		if a.Secrets["database/var.password"] != "kubernetes:acme/db#password" || len(a.Secrets) != 4 {
 			t.Errorf("the agent's file has the secrets %v", a.Secrets)
+		}
+		if a.Policy != "kubernetes:acme-policy/policy.yaml" || a.Ledger != "kubernetes:acme-ledger" {
+			t.Errorf("the agent's file has the policy %q and the ledger %q", a.Policy, a.Ledger)
 		}
 		b, err := json.Marshal(a.Runner)
 		if err != nil {

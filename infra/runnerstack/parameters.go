@@ -44,13 +44,13 @@ type parameters struct {
 	state, network                                                       awscdk.CfnParameter
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
 	appUses, appActions, readOnlyPolicy, plansReadData                   awscdk.CfnParameter
-	isolation, size, warmTasks, logDays, secrets, images                 awscdk.CfnParameter
+	isolation, size, warmTasks, logDays, secrets, images, policy         awscdk.CfnParameter
 	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 	operationActions                                                     map[string]awscdk.CfnParameter // by operation
 
 	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks, keepsWarm awscdk.CfnCondition
-	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets              awscdk.CfnCondition
+	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets, hasPolicy   awscdk.CfnCondition
 	hasOwnActions                                                                      map[string]awscdk.CfnCondition // by operation
 	hasImage                                                                           []awscdk.CfnCondition          // by the place in the list of images
 }
@@ -111,7 +111,7 @@ func (b *builder) parameters() {
 		{label: "From your vendor: do not change", ids: []string{"ControlPlaneUrl", "InstallId", "RunnerId", "ExternalId", "TrustedKeys", "RunnerImage"}},
 		{label: "On and off", ids: []string{"RunnerState"}},
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
-		{label: "What the app may do", ids: []string{"AppUses", "AppActions", "ProvisionActions", "DeployActions", "DeprovisionActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets}},
+		{label: "What the app may do", ids: []string{"AppUses", "AppActions", "ProvisionActions", "DeployActions", "DeprovisionActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets, "Policy"}},
 		{label: "Jobs", ids: []string{"Isolation", scriptImages, "RunnerSize", "WarmTasks", "LogRetentionDays"}},
 		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
 		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
@@ -183,6 +183,9 @@ func (b *builder) parameters() {
 	p.secrets = ask(jobSecrets, "String", "Secrets of yours for jobs, at most 8: NAME=ARN, separated by commas. NAME is an environment variable, or var.NAME for a variable of the app's component; COMPONENT/ before it gives the secret to this component only. ARN is that of a Secrets Manager secret or an SSM parameter; #KEY after it takes one field of a JSON object. Only the job's step reads it, for its tool.",
 		optional(`^(`+secretEntry+`(,`+secretEntry+`){0,`+strconv.Itoa(maxSecrets-1)+`})?$`, "NAME=ARN, separated by commas, at most 8, such as database/var.password=arn:aws:secretsmanager:…"))
 
+	p.policy = ask("Policy", "String", "Name of an SSM parameter of yours, of type String, with your policy, which decides what jobs may do. The steps of jobs read and enforce it; no role of the stack can change it. If the parameter does not exist, no job starts. Only with Isolation Task.",
+		optional(`^((/[A-Za-z0-9_.-]+)+)?$`, "the name of an SSM parameter that begins with /, such as /acme/fairlead-policy"))
+
 	p.isolation = ask("Isolation", "String", "Task: each job has a task of its own, with the role of its operation only. Process: all jobs are processes in one task, one at a time for each GiB of its memory. This does not protect a job from one that runs at the same time: its programs can read the memory, files and credentials of the other job's programs. The role of the task can take the roles of all operations.", choice(eachTask, process))
 	p.images = ask(scriptImages, "String", "Images of your vendor in which scripts of the app may run, for arm64, at most 4: HOST/NAME@sha256:DIGEST, separated by commas. Only with Isolation Task. A script in another image does not start. A script has the role of its operation, in each image.",
 		optional(`^(`+imageEntry+`(,`+imageEntry+`){0,`+strconv.Itoa(maxImages-1)+`})?$`, "images with their sha256 digests, separated by commas, at most 4, such as registry.example.com/acme/tools@sha256:…"))
@@ -243,8 +246,18 @@ func (b *builder) conditions() {
 
 	p.hasSecrets = condition("HasSecrets", awscdk.Fn_ConditionAnd(is(p.isolation, eachTask), awscdk.Fn_ConditionNot(is(p.secrets, ""))))
 
+	p.hasPolicy = condition("HasPolicy", awscdk.Fn_ConditionAnd(is(p.isolation, eachTask), awscdk.Fn_ConditionNot(is(p.policy, ""))))
+
 	b.imageConditions()
 
+	// A process has the identity of the agent, with which any tool could empty the ledger.
+	awscdk.NewCfnRule(b.stack, jsii.String("PolicyNeedsTasks"), &awscdk.CfnRuleProps{
+		RuleCondition: awscdk.Fn_ConditionNot(is(p.policy, "")),
+		Assertions: &[]*awscdk.CfnRuleAssertion{{
+			Assert:            is(p.isolation, eachTask),
+			AssertDescription: jsii.String("Policy needs Isolation Task: a job's programs could change what the policy keeps of other jobs."),
+		}},
+	})
 	awscdk.NewCfnRule(b.stack, jsii.String("ScriptImagesNeedTasks"), &awscdk.CfnRuleProps{
 		RuleCondition: awscdk.Fn_ConditionNot(is(p.images, "")),
 		Assertions: &[]*awscdk.CfnRuleAssertion{{

@@ -62,6 +62,7 @@ var comments = map[string]string{
 	"ReadOnlyStepRole":          "The same for plans.",
 	"ReadOnlyStepRolePolicy":    "",
 	"StepSecrets":               "With JobSecrets: tasks of jobs read these secrets.",
+	"StepPolicy":                "With Policy: tasks of jobs read your policy, and keep in the state bucket what it decides about several jobs.",
 	"StepTask":                  "One job, in a task of its own, from the same image. It has no variables; the agent gives it a token that is used once.",
 	"ScriptTask1":               "With ScriptImages: one job of a script in its image. It has the limits and roles of StepTask. A first container copies the runner's program, which starts the script.",
 	"ScriptTask2":               "The same for the second image.",

@@ -141,7 +141,7 @@ func (b *builder) notByService() map[string]map[string]any {
 // have no region and account where that is possible, because a boundary has few characters.
 func (b *builder) guards() []string {
 	cluster := b.family()
-	return []string{b.bucketARN(), b.bucketARN() + "/*", b.keyARN(), b.iamARN("policy" + b.ownPath() + "*"), b.iamARN("role" + b.ownPath() + "*"),
+	return []string{b.bucketARN() + "*", b.keyARN(), b.iamARN("policy" + b.ownPath() + "*"), b.iamARN("role" + b.ownPath() + "*"),
 		"arn:*:ecs:*:*:cluster/" + cluster, "arn:*:ecs:*:*:service/" + cluster + "/*", "arn:*:ecs:*:*:task/" + cluster + "/*", "arn:*:ecs:*:*:task-definition/" + cluster + "*",
 		"arn:*:logs:*:*:log-group:" + *b.log.Ref() + "*", // IAM accepts the ARN with and without ":*"
 		"arn:*:ssm:*:*:parameter" + b.modeName(),
@@ -178,6 +178,7 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "GiveUnderTheBoundary", Deny: true, Actions: []string{"iam:CreateRole", "iam:PutRoleP*", "iam:AttachRoleP*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"StringNotEquals": b.underBoundary()["StringEquals"]}},
 		{Sid: "RunnerStays", Deny: true, NotActions: useOfGuards, Resources: b.guards()},
+		{Sid: "LedgerStays", Deny: true, Actions: []string{"s3:*"}, Resources: []string{"arn:*:s3:::*/" + ledgerPrefix + "*"}},
 		// RunTask and ListTasks name a cluster, and no resource in it.
 		{Sid: "ClusterStays", Deny: true, Actions: []string{"ecs:*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"ArnLike": {"ecs:cluster": "arn:*:ecs:*:*:cluster/" + b.family()}}},

@@ -52,6 +52,7 @@ type builder struct {
 	mode        awsssm.CfnParameter
 
 	stepSecrets awsiam.CfnPolicy
+	stepPolicy  awsiam.CfnPolicy
 }
 
 // New adds the runner stack to the scope.
@@ -73,6 +74,7 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 	b.agentAccess()
 	b.keepForTasks()
 	b.makeSecretAccess()
+	b.makePolicyAccess()
 	b.makeMode()
 	if err := b.service(); err != nil {
 		return nil, err

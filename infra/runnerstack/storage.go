@@ -20,6 +20,8 @@ const (
 	// Each operation may replace an archive of a provider, so a step uses an archive only with a
 	// hash of its lock file.
 	providerPrefix = "providers/"
+	// Only steps reach it: it has what the customer's policy decides about several jobs.
+	ledgerPrefix = "fairlead-ledger/"
 )
 
 // othersStayOut returns the statement that denies the actions on the resources to the

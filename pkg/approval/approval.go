@@ -155,6 +155,18 @@ func ChangeSetDigest(set json.RawMessage) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
+// SetDigest returns the digest of what a plan changes: the change set without its base, which a Subject names itself, and
+// without the modules that the plan fetched, which only the saved plan's digest covers.
+func SetDigest(set *changeset.Set) (string, error) {
+	only := *set
+	only.Base, only.Fetched = nil, nil
+	text, err := json.Marshal(only)
+	if err != nil {
+		return "", fmt.Errorf("encode the change set: %w", err)
+	}
+	return ChangeSetDigest(text)
+}
+
 // check returns what is wrong with a document, or "".
 func (p Plan) check() string {
 	for _, digest := range []string{p.ChangeSet, p.Plan} {

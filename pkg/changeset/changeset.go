@@ -116,10 +116,18 @@ const (
 
 // Builder builds a Set. It counts all changes, and leaves out those that do not fit. Not safe for concurrent use.
 type Builder struct {
+	// KeepAll makes All return the changes. It must be set before the first one.
+	KeepAll bool
+
 	set    Set
 	counts Counts
 	size   int
+	all    []Change
 }
+
+// All returns all changes of objects, also those that the set leaves out, with their values. A policy decides about all of them,
+// not about those that a person is shown.
+func (b *Builder) All() []Change { return b.all }
 
 // Add adds the change of an object.
 func (b *Builder) Add(c Change) error {
@@ -139,6 +147,9 @@ func (b *Builder) Add(c Change) error {
 		}
 	case Run:
 		b.counts.Run++
+	}
+	if b.KeepAll {
+		b.all = append(b.all, c)
 	}
 	return b.append(&b.set.Changes, c)
 }

@@ -35,6 +35,9 @@ const (
 	ReasonReportRefused       Reason = "report-refused"       // the control plane refused the step's final report
 	ReasonRoleRefused         Reason = "role-refused"         // the step could not assume the role of the operation
 	ReasonSecretUnavailable   Reason = "secret-unavailable"   // the step could not read a secret that the customer gives to the job
+	ReasonPolicyDenied        Reason = "policy-denied"        // the customer's policy denies the job
+	ReasonPolicyUnavailable   Reason = "policy-unavailable"   // the customer's policy or its ledger cannot be read, so nothing may run
+	ReasonApprovalMissing     Reason = "approval-missing"     // the customer's policy asks for an approval of the customer, and there is none
 	ReasonValuesMissing       Reason = "values-missing"       // the control plane does not have sensitive values that the spec names
 	ReasonReferenceInvalid    Reason = "reference-invalid"    // a reference leads to a part that a sensitive value does not have, or its type does not fit
 	ReasonValuesAltered       Reason = "values-altered"       // sensitive values differ from those that the spec names

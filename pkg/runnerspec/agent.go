@@ -23,6 +23,10 @@ type Agent struct {
 	Runner Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"How the agent starts jobs, by type, with the fields of a runner's configuration. Fields that the control plane's configuration sets may be absent."`
 	// Secrets are references, by the names that ParseSecret accepts. The control plane cannot set or see them.
 	Secrets map[string]string `json:"secrets,omitempty" check:"secret" doc:"The customer's own secrets for jobs, at most 20. The name is that of an environment variable, or var.NAME for a variable of the component; COMPONENT/ before it gives the secret to one component only. The value is a reference: file:/path, kubernetes:SECRET/KEY (only Kubernetes kinds), ssm:NAME, secretsmanager:NAME, or an ARN, with #KEY for one field of a JSON object. The job's step reads it; the control plane neither sees nor sets it."`
+	// Policy is a reference that ParsePolicy accepts. The control plane cannot set or see it.
+	Policy string `json:"policy,omitempty" check:"policy" doc:"The customer's policy, which decides what jobs may do: file:/path, ssm:NAME or the ARN of a parameter, kubernetes:CONFIGMAP/KEY (only Kubernetes kinds). The job's step reads and enforces it. With it, the control plane cannot set what starts jobs: images, accounts, pod templates, mounts, networks."`
+	// Ledger is a location that ParseLedger accepts.
+	Ledger string `json:"ledger,omitempty" check:"ledger" doc:"Where steps keep what the policy decides about several jobs, and the last change sets: file:/path, s3:BUCKET/PREFIX, or kubernetes:NAMESPACE (only Kubernetes kinds). If absent: the folder ledger of the runner's data folder, for jobs on the agent's machine; none for others."`
 }
 
 // NoAgentFile returns the Agent of an agent without a file.
@@ -44,6 +48,7 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 		c.Report("secrets", "invalid-value", fmt.Sprintf("secrets has %d entries, and at most %d are allowed", len(a.Secrets), MaxSecrets), "Store several values in one secret, as fields of a JSON object.")
 	}
 	c.secretsOfKind(a)
+	c.policyOfKind(a)
 	if a.Runner != nil {
 		c.runner(a.Runner)
 		c.Problems = slices.DeleteFunc(c.Problems, func(p Problem) bool { return p.Code == "missing-field" })

@@ -38,6 +38,7 @@ func All() []Version {
 			"With PlansReadData No, plans also read no output of commands and automations, no input of executions, no live logs and no logs of databases.",
 			"No role changes settings of the account's registry, logs, ECS, disks and public access, reads the credentials of a connection of EventBridge, resumes a session of Systems Manager, uses a certificate in an enclave, copies network traffic, or uses automated backups of others.",
 			"Scripts can run in images of their own, at most 4, which ScriptImages lists.",
+			"A policy of yours decides what jobs may do: Policy.",
 			"Images of the app are copied to repositories below fairlead/, each for one component: an apply makes them, plans read them, and a destroy removes their images.",
 			"Jobs read the repository fairlead/mirror, to which you can copy the bundle of a closed app.",
 		}},

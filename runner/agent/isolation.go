@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/confine"
@@ -59,6 +60,13 @@ func (a *Agent) confined(by *launcher) *attempt.Confined {
 		if path, err := filepath.Abs(file); file != "" && err == nil {
 			private = append(private, path)
 		}
+	}
+	// A vendor's program must not read what the policy would notice, and still less change it.
+	if p, err := runnerspec.ParsePolicy(a.executors.file.Policy); err == nil && p.Store == runnerspec.StoreFile {
+		private = append(private, p.Name)
+	}
+	if l, err := runnerspec.ParseLedger(a.executors.file.Ledger); err == nil && l.Store == runnerspec.StoreFile {
+		private = append(private, l.Name)
 	}
 	return &attempt.Confined{Readable: a.cfg.Readable, Writable: a.cfg.Writable, Private: private}
 }

@@ -37,6 +37,7 @@ type launcher struct {
 	place         executor.Place
 	isolated      string                   // how the tools of its steps are isolated; a wire.Isolation constant
 	configuration *wire.AgentConfiguration // nil: made from the agent's file alone
+	policy        bool                     // whether the agent's file names a policy
 }
 
 // executors holds the launchers of the agent's steps. New steps use a launcher that is made from the
@@ -112,7 +113,7 @@ func openExecutors(ctx context.Context, cfg config.Runner, file runnerspec.Agent
 	switch {
 	case err != nil:
 	case o.Executor != nil:
-		l.alone = &launcher{setup: setup, executor: o.Executor, place: o.Executor.Place()}
+		l.alone = &launcher{setup: setup, executor: o.Executor, place: o.Executor.Place(), policy: l.file.Policy != ""}
 		l.alone.isolated = isolationAt(l.cfg, l.alone.place)
 	default:
 		l.alone, err = l.open(ctx, setup, nil)
@@ -132,7 +133,7 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 	if err != nil {
 		return nil, err
 	}
-	by := &launcher{setup: s, executor: e, place: e.Place(), configuration: configuration}
+	by := &launcher{setup: s, executor: e, place: e.Place(), configuration: configuration, policy: l.file.Policy != ""}
 	if by.isolated = isolationAt(l.cfg, by.place); by.isolated == wire.IsolationNone && l.cfg.Isolation == isolationRequired {
 		l.close(by)
 		return nil, fmt.Errorf("FAIRLEAD_ISOLATION is %s, and this machine has no Landlock, which would isolate the tools of jobs from the runner. Use a Linux kernel 5.13 or later with landlock in its `lsm=` option, or an executor that starts a container for each job (docker, kubernetes or ecs)", isolationRequired)
@@ -149,7 +150,7 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 // longest names that a job may have. If another input makes a step too large, the job with that input
 // fails.
 func (l *executors) fits(by *launcher) error {
-	if l.o.ca == "" && len(l.file.Secrets) == 0 || by.place.Shared || by.place.Holds == nil {
+	if l.o.ca == "" && len(l.file.Secrets) == 0 && l.file.Policy == "" || by.place.Shared || by.place.Holds == nil {
 		return nil
 	}
 	env, secrets, err := by.environ()
@@ -160,7 +161,7 @@ func (l *executors) fits(by *launcher) error {
 	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: string(job.OpMigrateState), Plugin: component.ThatDoes(job.OpMigrateState).Name,
 		Keys:    []wire.VerificationKey{{ID: id, PublicKey: make([]byte, ed25519.PublicKeySize)}},
 		Install: name, InstallID: id, Component: name, PlanJob: id, Grace: time.Hour, StartBefore: time.Now(),
-		Tofu: l.cfg.Tofu, Programs: l.cfg.Programs, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true, Secrets: l.file.Secrets}
+		Tofu: l.cfg.Tofu, Programs: l.cfg.Programs, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true, Secrets: l.file.Secrets, Policy: l.file.Policy, Ledger: l.file.Ledger}
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)}, Env: env,
 		Secrets: append(secrets, attempt.TokenVariable+"="+strings.Repeat("x", maxToken))}
 	if s.Input, err = attempt.Encode(by.placed(in)); err != nil {
@@ -193,6 +194,11 @@ func (l *executors) translate(ctx context.Context, configuration *wire.AgentConf
 	file := l.file.Runner
 	if l.o.Direct != nil {
 		if file, err = l.o.File(r.Kind()); err != nil {
+			return nil, err
+		}
+	}
+	if l.file.Policy != "" {
+		if err := runnerspec.Settled(file, r); err != nil {
 			return nil, err
 		}
 	}
@@ -412,6 +418,8 @@ func (by *launcher) runsIn(image string) error {
 	}
 	permitted := by.setup.Images
 	switch {
+	case by.policy && len(permitted) == 0:
+		return refuse("the component runs in the image %s, and the customer's policy permits only images that runner_configuration.job.images of the agent's file lists", image)
 	case !by.place.OwnImages:
 		return refuse("the component runs in the image %s, and the executor %s of this runner cannot start a job in an image of its own", image, by.setup.Executor())
 	case !runnerspec.PermitsImage(permitted, image):

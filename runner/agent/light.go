@@ -57,6 +57,12 @@ func isLight(c wire.Claim, in attempt.Input, token string) bool {
 	if m, err := providers.ParseMirror(in.Mirror); err != nil || m.Bucket != "" {
 		return false
 	}
+	if policy, err := runnerspec.ParsePolicy(in.Policy); in.Policy != "" && (err != nil || policy.OfAWS()) {
+		return false
+	}
+	if ledger, err := runnerspec.ParseLedger(in.Ledger); in.Ledger != "" && (err != nil || ledger.Store == runnerspec.StoreS3) {
+		return false
+	}
 	secrets, err := runnerspec.SecretsOf(in.Secrets, c.Component)
 	return err == nil && !slices.ContainsFunc(secrets, func(s runnerspec.JobSecret) bool { return s.From.OfAWS() })
 }

@@ -180,7 +180,7 @@ func (a *Agent) input(c wire.Claim) attempt.Input {
 	in := attempt.Input{
 		URL: a.id.URL, Registry: a.session.registryHost(), Runner: a.id.RunnerID, Keys: a.id.Keys,
 		Data: a.cfg.Data, Tofu: a.cfg.Tofu, Programs: a.cfg.Programs, PluginCache: a.cfg.PluginCache, CLIConfig: a.cfg.CLIConfig, Mirror: a.cfg.ProviderMirror, PassEnv: a.cfg.PassEnv,
-		CA: a.options.ca, PlainHTTP: a.cfg.AllowPlainHTTP, Secrets: a.executors.file.Secrets,
+		CA: a.options.ca, PlainHTTP: a.cfg.AllowPlainHTTP, Secrets: a.executors.file.Secrets, Policy: a.executors.file.Policy, Ledger: a.executors.file.Ledger,
 	}
 	return in.WithJob(c)
 }
@@ -188,6 +188,10 @@ func (a *Agent) input(c wire.Claim) attempt.Input {
 // placed returns the input with the values that depend on where the step runs.
 func (by *launcher) placed(in attempt.Input) attempt.Input {
 	in.Data, in.Work = by.place.Data, by.work("")
+	in.Policy, _, _ = policyOf(in.Policy)
+	if in.Policy != "" && in.Ledger == "" && by.place.Machine {
+		in.Ledger = runnerspec.StoreFile + ":" + path.Join(in.Data, ledgerFolder)
+	}
 	in.SecretEnv = by.setup.SecretEnv
 	in.PassEnv = slices.Concat(in.PassEnv, by.place.PassEnv, in.SecretEnv)
 	in.URL = cmp.Or(by.setup.StepURL, in.URL)
@@ -254,6 +258,9 @@ func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string
 	}
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)},
 		Env: added, Site: workspace.SiteOf(in.InstallID, in.Component), Secrets: append(secrets, attempt.TokenVariable+"="+token)}
+	if _, name, key := policyOf(a.executors.file.Policy); name != "" {
+		s.ConfigMap, s.ConfigKey = name, key
+	}
 	if s.Stored, err = storedFor(in, by.place.Store); err != nil {
 		return executor.Step{}, err
 	}
@@ -267,11 +274,24 @@ func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string
 		if _, overridden := by.setup.Environ[name]; overridden || slices.Contains(in.SecretEnv, name) {
 			continue
 		}
-		if a.passes(by, name) || (in.Role != nil || len(in.Secrets) > 0) && by.place.Machine && slices.Contains(passedForAWS, name) {
+		if a.passes(by, name) || (in.Role != nil || len(in.Secrets) > 0 || in.Policy != "") && by.place.Machine && slices.Contains(passedForAWS, name) {
 			s.Env = append(s.Env, v)
 		}
 	}
 	return s, nil
+}
+
+// ledgerFolder is the folder of the ledger in the data folder of a runner whose steps run on the agent's machine.
+const ledgerFolder = "ledger"
+
+// policyOf returns the reference with which a step reads the policy of the agent's file, and the ConfigMap and key that its pod
+// mounts. The agent has checked the reference at its start; one that is not valid stays as it is, and the step starts nothing.
+func policyOf(from string) (text, configMap, key string) {
+	ref, err := runnerspec.ParsePolicy(from)
+	if err != nil {
+		return from, "", ""
+	}
+	return ref.InPod()
 }
 
 // storedFor returns the variables with the customer's secrets that the place reads from its store for the job of a step. A job of the

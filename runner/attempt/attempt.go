@@ -77,6 +77,8 @@ type Input struct {
 	PassEnv     []string               `json:"pass_env,omitempty"`
 	SecretEnv   []string               `json:"secret_env,omitempty"` // names of more variables to pass on, like PassEnv; logs never show their values
 	Secrets     map[string]string      `json:"secrets,omitempty"`    // references to the customer's secrets, by the names of the agent's file
+	Policy      string                 `json:"policy,omitempty"`     // reference to the customer's policy, as the step reads it; "": there is none
+	Ledger      string                 `json:"ledger,omitempty"`     // location of the customer's ledger; "": there is none
 	Work        string                 `json:"work,omitempty"`       // data folder that contains the workspaces; "": Data
 	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets no role
 	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches the same files as the step

@@ -27,6 +27,9 @@ type Step struct {
 	// Stored are variables whose values the place reads from its own store of secrets: references, by the names of the
 	// variables. The step starts without a variable whose value does not exist. Only a driver whose place has a Store gives them.
 	Stored map[string]string
+	// ConfigMap is the ConfigMap that the place mounts for the step at runnerspec.PolicyFolder, with the key ConfigKey as the only
+	// file; "": none. If it does not exist, the folder is empty. Only a driver whose steps are pods has it.
+	ConfigMap, ConfigKey string
 	// Folders are the folders of the data folder that the step can access, if the
 	// place does not let the step access the whole data folder.
 	Folders []Folder

@@ -15,7 +15,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/policy"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 )
 
@@ -50,12 +52,29 @@ type Env struct {
 	// PushImage stores the image of an image layout in a repository of the control plane's registry. The layout was checked,
 	// and the image has the digest. The statements become referrers of the image. nil: the job may not push.
 	PushImage func(ctx context.Context, repository, layout, digest string, statements []artifact.Statement) error
+	// Policy is the policy of the customer; nil: there is none.
+	Policy Policy
 	// Image is the component's image in the control plane's registry; nil: its artifact is another one.
 	Image *BuiltImage
 	// Confine runs the function f, which starts tools, and confines f and the tools. They can access only the files in the
 	// parameter own and the files that every tool on this machine may access. nil: tools can access the same files as the
 	// step.
 	Confine func(own confine.Own, f func() error) error
+}
+
+// Policy is what a plugin asks of the customer's policy. Each method returns nil if the job may continue, else an *Error that a
+// person can read, or ctx's error.
+type Policy interface {
+	// Module judges what a tool is about to run. The plugin asks after it has everything that the tool will read, and before the
+	// tool makes or applies a plan.
+	Module(m policy.Module) error
+	// Planned judges the changes of a plan before the plan is saved. They must have KeepAll. digest is that of the saved plan, and
+	// base what the plan was made on; nil: nothing, or the type has no such record.
+	Planned(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) error
+	// Applies judges a saved plan before its first change. changes are those that the plugin read from the saved plan itself, with
+	// KeepAll; nil: only the plan's own program can read it, and the changes are those for which Planned was called with the digest.
+	// base is that of the saved plan too; it does not count if changes is nil.
+	Applies(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) error
 }
 
 // BuiltImage is an image that a build has made, in the control plane's registry.

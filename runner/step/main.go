@@ -34,6 +34,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/secretsource"
+	"github.com/fairlead/fairlead/runner/ledger/places"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/check"
 	"github.com/fairlead/fairlead/runner/plugin/program"
@@ -125,6 +126,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	defer signal.Stop(signals)
 	parts := o.Parts
 	parts.ReadSecret = secretsource.Source{Given: given, AWS: parts.ReadSecret}.Read
+	parts.OpenLedger = places.Opener{Bucket: parts.OpenLedger}.Open
 	return Run(ctx, dir, in, token, Env{Version: o.Version, Image: own.image, Plugins: Plugins(dir, in, env, own.variables, parts), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
 		Parts: parts, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})

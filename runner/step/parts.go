@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
+	"github.com/fairlead/fairlead/runner/ledger"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/terraform"
 )
@@ -27,6 +28,9 @@ type Parts struct {
 	// ReadSecret reads a secret with all its fields from a store of AWS, as secretsource.Source.AWS. nil: a job with such a secret
 	// fails before it changes anything.
 	ReadSecret func(ctx context.Context, region string, from runnerspec.Reference) (string, error)
+	// OpenLedger opens the customer's ledger in a bucket. region is as for ReadSecret. nil: a job of a runner with such a ledger fails
+	// before it starts anything.
+	OpenLedger func(ctx context.Context, at runnerspec.Ledger, region string) (ledger.Ledger, error)
 	// OpenLog opens the log of an attempt in CloudWatch Logs. nil: the log goes through the API.
 	OpenLog func(ctx context.Context, at LogPlace) (DirectLog, error)
 	// FindMarker returns the function that looks for a marker. nil: a cancellation arrives with the renewal of the lease.

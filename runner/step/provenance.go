@@ -17,13 +17,13 @@ import (
 // made the component's artifact from. To the result of a build it adds the statement about the build, which the control plane
 // signs if it agrees with the record of the job. The signed statement about an image becomes a referrer of the image.
 func (a *execution) runAttested(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, started wire.Started,
-	spec events.JobSpec, log *marks, secrets *redact.Set) (plugin.Result, error) {
+	spec events.JobSpec, log *marks, secrets *redact.Set, guard *guard) (plugin.Result, error) {
 	if b := spec.Built; b != nil {
 		// An error of the log is found when it is closed.
 		fmt.Fprintf(log, "verified: a build made component %s from %s of %s\n", spec.Component, b.Revision, b.Build.From.Place())
 	}
 	began := a.Now()
-	res, err := a.runPlugin(job, lost, grace, c, started, spec, log, secrets)
+	res, err := a.runPlugin(job, lost, grace, c, started, spec, log, secrets, guard)
 	if err != nil || res.Built == nil || spec.Build == nil {
 		return res, err
 	}

@@ -209,6 +209,8 @@ func (a *execution) refuse(ctx context.Context, c *client.Client, err error) int
 }
 
 // work runs the plugin under the lease and reports the outcome.
+//
+// long: it is one sequence, whose steps end in the reverse order.
 func (a *execution) work(ctx context.Context, c *client.Client, started wire.Started, spec events.JobSpec) int {
 	// detached is the context of everything that must survive the job's cancellation. job is derived from it.
 	detached, release := context.WithCancel(context.WithoutCancel(ctx))
@@ -216,6 +218,11 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	job, stopJob := context.WithCancelCause(detached)
 	defer stopJob(nil)
 
+	guard, err := a.openGuard(ctx, &spec)
+	if err != nil {
+		a.Log.Error("the customer's policy does not let the job start", "job", a.in.Job, "err", err)
+		return a.finish(ctx, c, a.report(plugin.Result{}, err, redact.New()))
+	}
 	secrets := redact.New(secretsOf(spec, append([]string{started.LeaseToken, started.StateToken}, a.Secrets...)...)...)
 	shipCtx, stopShipping := context.WithCancel(detached)
 	defer stopShipping()
@@ -228,7 +235,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		return a.finish(ctx, c, wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonInternal), DiskFull: workspace.DiskFull(err),
 			Message: "the runner cannot write to its data folder; its disk may be full"})
 	}
-	logw := secrets.NewWriter(ship)
+	logw := secrets.NewWriter(guard.log(ship))
 	output := newOutputClock(logw)
 
 	// The client of the lease does not retry. lease.keep retries, depending on the remaining time of the lease.
@@ -268,7 +275,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		grace = max(a.in.Grace, defaultGrace)
 	}
 	marked := &marks{w: output}
-	res, runErr := a.runAttested(job, lost, grace, c, started, spec, marked, secrets)
+	res, runErr := a.runAttested(job, lost, grace, c, started, spec, marked, secrets, guard)
 	marked.end()
 	output.stop()
 	select {
@@ -282,7 +289,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	if err := logw.Close(); err != nil {
 		a.Log.Error("cannot write the job's log", "err", err)
 	}
-	report := a.report(res, runErr, secrets)
+	report := guard.reported(a.report(res, runErr, secrets))
 	report.Log = a.endLog(detached, lost, ship, transport)
 	code := a.finish(detached, c, report)
 	a.clean()
@@ -410,7 +417,7 @@ type outcome struct {
 // runPlugin runs the plugin in a goroutine and ensures that it ends. It kills everything the plugin started after the
 // grace period, or at once when the lease is lost. When it returns, no process of the job is left.
 func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, started wire.Started,
-	spec events.JobSpec, logw *marks, secrets *redact.Set) (plugin.Result, error) {
+	spec events.JobSpec, logw *marks, secrets *redact.Set, guard *guard) (plugin.Result, error) {
 	id := attempt.ID(a.in.Job, a.in.Epoch)
 	held, err := workspace.Take(job, a.in.WorkIn(), workspace.SiteOf(a.in.InstallID, a.in.Component), id, grace+killAfter)
 	if busy, ok := errors.AsType[*workspace.HeldError](err); ok {
@@ -442,6 +449,9 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	}
 	maps.Copy(given, environOf(role)) // no secret replaces the role's variables
 	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, StateToken: cmp.Or(started.StateToken, started.LeaseToken), Fetch: a.fetcher(c, started.LeaseToken, secrets.Add), Confine: a.Confine}
+	if guard != nil {
+		env.Policy, env.Fetch = guard, guard.guarded(env.Fetch)
+	}
 	if spec.Push != "" {
 		env.Push = a.pusher(c, started.LeaseToken, secrets.Add)
 		env.PushImage = a.imagePusher(c, started.LeaseToken, secrets.Add)

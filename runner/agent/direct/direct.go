@@ -187,6 +187,9 @@ func (s *server) file(k runnerspec.Kind) (runnerspec.Configuration, error) {
 		// The customer gives secrets, and this agent is the vendor's.
 		return nil, errors.New("FAIRLEAD_AGENT_CONFIG: an agent next to the control plane gives no secrets to jobs: remove secrets from the file, and set job.secrets in the runner's configuration")
 	}
+	if err == nil && file.Policy != "" {
+		return nil, errors.New("FAIRLEAD_AGENT_CONFIG: an agent next to the control plane enforces no policy of a customer: remove policy from the file. The agent in the customer's account enforces it")
+	}
 	if err != nil || file.Runner.Kind().Executor() != k.Executor() {
 		return own, err
 	}

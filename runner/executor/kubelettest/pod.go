@@ -87,6 +87,9 @@ func (k *Kubelet) volume(p *corev1.Pod, root string, v corev1.Volume) (string, e
 		}
 	case v.ConfigMap != nil:
 		c, err := k.c.CoreV1().ConfigMaps(k.namespace).Get(k.ctx, v.ConfigMap.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && v.ConfigMap.Optional != nil && *v.ConfigMap.Optional {
+			break // the folder is empty
+		}
 		if err != nil {
 			return "", err
 		}

@@ -131,10 +131,25 @@ func (e *Executor) pod(s executor.Step) (corev1.PodTemplateSpec, error) {
 			return pod, err
 		}
 	}
+	mountPolicy(&pod, s)
 	if s.Image == "" {
 		return pod, nil
 	}
 	return pod, inImage(&pod, s.Image, e.o.Job.PassEnv)
+}
+
+// mountPolicy mounts the step's ConfigMap, also in an image of the vendor, whose own folder of this name the mount hides. The
+// ConfigMap is optional: the step then reports that the policy is missing, where the pod would only wait.
+func mountPolicy(pod *corev1.PodTemplateSpec, s executor.Step) {
+	if s.ConfigMap == "" {
+		return
+	}
+	const volume = "policy"
+	optional := true
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: s.ConfigMap}, Optional: &optional, Items: []corev1.KeyToPath{{Key: s.ConfigKey, Path: s.ConfigKey}}}}})
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: runnerspec.PolicyFolder, ReadOnly: true})
 }
 
 // inImage makes the pod of a step one in an image of its own. A first container, of the runner's image, copies the runner's

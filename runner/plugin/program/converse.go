@@ -45,7 +45,7 @@ func (c *conversation) result() plugin.Result {
 func (r *run) converse(ctx context.Context, source string) (*conversation, error) {
 	inner, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	c := &conversation{env: r.env, op: r.op, stop: stop, outputs: map[string]wire.FullOutput{}}
+	c := &conversation{changes: changeset.Builder{KeepAll: r.env.Policy != nil}, env: r.env, op: r.op, stop: stop, outputs: map[string]wire.FullOutput{}}
 	c.receiver = pluginprotocol.NewReceiver(r.op, c.accept)
 	path, dir, readable, err := r.locate(source)
 	if err != nil {

@@ -125,6 +125,11 @@ func (r *run) plan(ctx context.Context) (plugin.Result, error) {
 		return c.result(), err
 	}
 	res := c.result()
+	if r.env.Policy != nil {
+		if err := r.env.Policy.Planned(ctx, &c.changes, c.base, plugin.Digest(saved)); err != nil {
+			return res, err
+		}
+	}
 	res.Plan = plugin.Planned(saved, c.noOp, &c.changes, c.base)
 	if err := planstore.Save(ctx, r.plans, string(r.spec.Job), saved); err != nil {
 		return plugin.Result{}, err
@@ -144,6 +149,11 @@ func (r *run) apply(ctx context.Context) (plugin.Result, error) {
 	content, err := open(saved, r.spec)
 	if err != nil {
 		return plugin.Result{}, err
+	}
+	if r.env.Policy != nil {
+		if err := r.env.Policy.Applies(ctx, nil, nil, r.spec.Plan.Digest); err != nil {
+			return plugin.Result{}, err
+		}
 	}
 	if err := os.WriteFile(r.path(planFile), content, 0o600); err != nil {
 		return plugin.Result{}, fmt.Errorf("write the plan: %w", err)

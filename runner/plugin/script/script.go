@@ -18,6 +18,7 @@ package script
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -91,7 +92,7 @@ func (p *Plugin) Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plu
 		return plugin.Result{}, err
 	}
 	if op.Plans() {
-		return r.describe()
+		return r.describe(ctx)
 	}
 	return r.execute(ctx)
 }
@@ -203,12 +204,12 @@ func (r *run) plan() (p plan, encoded []byte, err error) {
 }
 
 // describe writes the plan to the log and returns the result of the plan operation.
-func (r *run) describe() (plugin.Result, error) {
+func (r *run) describe(ctx context.Context) (plugin.Result, error) {
 	p, encoded, err := r.plan()
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	line := strings.Join(append([]string{p.Command}, p.Arguments...), " ")
+	line, c := r.change(p)
 	logf(r.env.Log, "Would run:    %s", line)
 	logf(r.env.Log, "Source:       %s", p.Source)
 	if p.Image != "" {
@@ -218,13 +219,6 @@ func (r *run) describe() (plugin.Result, error) {
 		logf(r.env.Log, "Variable:     %s %s", name, p.Vars[name])
 	}
 	logf(r.env.Log, "Environment:  %s", strings.Join(p.Environment, " "))
-	c := changeset.Change{Address: line, Kind: Name, Action: changeset.Run, After: p}
-	for name, shown := range p.Vars {
-		if shown == changeset.Sensitive {
-			c.Sensitive = append(c.Sensitive, "/vars/"+name)
-		}
-	}
-	slices.Sort(c.Sensitive)
 	noOp := false
 	switch applied := r.spec.Applied; {
 	case r.argument != "apply": // an action runs each time, also with the same source and variables
@@ -242,13 +236,31 @@ func (r *run) describe() (plugin.Result, error) {
 			c.Changed = append(c.Changed, "/"+strings.Replace(name, ".", "/", 1))
 		}
 	}
-	var b changeset.Builder
+	b := changeset.Builder{KeepAll: r.env.Policy != nil}
 	if !noOp {
 		if err := b.Add(c); err != nil {
 			return plugin.Result{}, err
 		}
 	}
+	if r.env.Policy != nil {
+		if err := r.env.Policy.Planned(ctx, &b, nil, plugin.Digest(encoded)); err != nil {
+			return plugin.Result{}, err
+		}
+	}
 	return plugin.Result{Plan: plugin.Planned(encoded, noOp, &b, nil)}, nil
+}
+
+// change returns the start of the executable as a change, and its command line.
+func (r *run) change(p plan) (line string, c changeset.Change) {
+	line = strings.Join(append([]string{p.Command}, p.Arguments...), " ")
+	c = changeset.Change{Address: line, Kind: Name, Action: changeset.Run, After: p}
+	for name, shown := range p.Vars {
+		if shown == changeset.Sensitive {
+			c.Sensitive = append(c.Sensitive, "/vars/"+name)
+		}
+	}
+	slices.Sort(c.Sensitive)
+	return line, c
 }
 
 // logf writes a line to the log. It ignores errors: the step reports a full disk.
@@ -256,13 +268,22 @@ func logf(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n",
 
 // execute starts the executable if its plan is the approved one, and reads its outputs.
 func (r *run) execute(ctx context.Context) (plugin.Result, error) {
-	_, encoded, err := r.plan()
+	p, encoded, err := r.plan()
 	if err != nil {
 		return plugin.Result{}, err
 	}
 	if got := plugin.Digest(encoded); got != r.spec.Plan.Digest {
 		return plugin.Result{}, plugin.Errorf(fairlead.ReasonPlanStale,
 			"the plan is now %s, but %s was approved: nothing was run; plan again", got, r.spec.Plan.Digest)
+	}
+	if r.env.Policy != nil {
+		b := changeset.Builder{KeepAll: true}
+		if _, c := r.change(p); b.Add(c) != nil {
+			return plugin.Result{}, errors.New("encode the plan")
+		}
+		if err := r.env.Policy.Applies(ctx, &b, nil, r.spec.Plan.Digest); err != nil {
+			return plugin.Result{}, err
+		}
 	}
 	if err := plugin.WriteVars(r.path(varsFile), r.spec.Vars); err != nil {
 		return plugin.Result{}, err

@@ -46,6 +46,9 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 		if err := j.unpack(b); err != nil {
 			return err
 		}
+		if err := j.judgePlan(ctx, b); err != nil {
+			return err
+		}
 		return j.run.do(ctx, "apply", func() error { return j.run.apply(ctx, j.path("plan")) })
 	})
 	if err != nil {

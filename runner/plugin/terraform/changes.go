@@ -10,9 +10,9 @@ import (
 )
 
 // changesOf adds a plan's changes to the change set, with sensitive values masked: those that the tool marks as sensitive, and
-// the job's secrets in all other values.
-func changesOf(p *shownPlan, mask func(string) string) (*changeset.Builder, error) {
-	var b changeset.Builder
+// the job's secrets in all other values. keepAll is that of the builder.
+func changesOf(p *shownPlan, mask func(string) string, keepAll bool) (*changeset.Builder, error) {
+	b := changeset.Builder{KeepAll: keepAll}
 	for _, r := range p.ResourceChanges {
 		if r.Change == nil {
 			continue

@@ -21,6 +21,8 @@ import (
 )
 
 // plan makes and saves a plan, and builds its change set.
+//
+// long: it is one sequence, in which the policy must be asked between two steps.
 func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err := j.expectVersions(ctx); err != nil {
 		return plugin.Result{}, err
@@ -42,6 +44,9 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 			return err
 		}
 		fetched = j.fetchedModules()
+		if err := j.judgeModule(); err != nil {
+			return err
+		}
 		return j.run.do(ctx, "plan", func() error {
 			err := j.run.start(ctx, j.run.stdout, args...)
 			ee, ended := errors.AsType[*exec.ExitError](err)
@@ -79,11 +84,16 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, fmt.Errorf("pack the plan: %w", err)
 	}
-	set, err := changesOf(shown, j.env.Mask)
+	set, err := changesOf(shown, j.env.Mask, j.env.Policy != nil)
 	if err != nil {
 		return plugin.Result{}, fmt.Errorf("build the change set: %w", err)
 	}
 	set.Fetch(fetched)
+	if j.env.Policy != nil {
+		if err := j.env.Policy.Planned(ctx, set, baseOf(b.plan), plugin.Digest(saved)); err != nil {
+			return plugin.Result{ExitCode: new(int)}, err
+		}
+	}
 	p := plugin.Planned(saved, !changes, set, baseOf(b.plan))
 	if err := planstore.Save(ctx, j.state.saved(), string(j.spec.Job), saved); err != nil {
 		return plugin.Result{}, err

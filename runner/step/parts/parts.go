@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/cancelwatch"
 	"github.com/fairlead/fairlead/runner/internal/secretsource/awsstore"
+	ledgers3 "github.com/fairlead/fairlead/runner/ledger/s3"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/build"
 	"github.com/fairlead/fairlead/runner/plugin/terraform/bucket"
@@ -20,7 +21,7 @@ import (
 
 // All returns every part.
 func All() step.Parts {
-	return step.Parts{TakeRole: takeRole, ProveRole: awsrole.Prove, ReadSecret: awsstore.Read, OpenLog: openLog, FindMarker: findMarker,
+	return step.Parts{TakeRole: takeRole, ProveRole: awsrole.Prove, ReadSecret: awsstore.Read, OpenLedger: ledgers3.Open, OpenLog: openLog, FindMarker: findMarker,
 		Buckets: bucket.Buckets{}, Plugins: plugins}
 }
 

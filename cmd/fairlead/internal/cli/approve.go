@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/approval"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
+	"github.com/fairlead/fairlead/runner/ledger/record"
 )
 
 // maxKeyFile is the size of the largest key file, in bytes.
@@ -108,11 +108,7 @@ func (c *cli) signApproval(ctx context.Context, cl *client.Client, id, component
 		return wire.Deployment{}, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodePlanChanged,
 			Message: fmt.Sprintf("component %s has a newer plan than the one that was read", component), Hint: "Run the command again."}
 	}
-	set, err := json.Marshal(j.Plan.ChangeSet)
-	if err != nil {
-		return wire.Deployment{}, err
-	}
-	digest, err := approval.ChangeSetDigest(set)
+	digest, err := approval.SetDigest(j.Plan.ChangeSet)
 	if err != nil {
 		return wire.Deployment{}, err
 	}
@@ -154,9 +150,61 @@ func applyOf(plan string) (string, bool) {
 }
 
 func (c *cli) approval() *cobra.Command {
-	return noun("approval", "Manage the keys that sign approvals",
-		"A person of the customer signs approvals with a key that only the customer has.",
-		c.approvalNewKey())
+	return noun("approval", "Create keys and standing approvals of a customer",
+		"A person of the customer signs approvals with a key that only the customer has. These\ncommands run on the customer's side and call no control plane.",
+		c.approvalNewKey(), c.approvalGrant())
+}
+
+func (c *cli) approvalGrant() *cobra.Command {
+	var key, at, region string
+	var install string
+	var valid time.Duration
+	s := approval.Standing{V: 1}
+	cmd := &cobra.Command{
+		Use: "grant", Short: "Sign a standing approval and put it into the ledger",
+		Long: `Signs an approval of later applies that are in its scope, and puts it into the runner's
+ledger, from which each step reads it. Each apply uses it once. An apply out of its scope
+needs an approval of its own. To end it early, remove its entry from the ledger.`,
+		Example: `  fairlead approval grant --key alice.pem --ledger file:/var/lib/fairlead-runner/ledger \
+    --install ins_01kahq --component web --action create --action update --uses 5 --valid 24h`,
+		Args: exactly,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signer, err := c.approvalKey(cmd.Context(), key)
+			if err != nil {
+				return err
+			}
+			l, err := openLedger(cmd.Context(), at, region)
+			if err != nil {
+				return err
+			}
+			now := c.env.Now()
+			s.ID, s.Install = strings.ToLower(rand.Text()), fairlead.InstallID(install)
+			s.IssuedAt, s.From, s.Until = approval.At(now), approval.At(now), approval.At(now.Add(valid))
+			envelope, err := s.Sign(cmd.Context(), signer)
+			if err != nil {
+				return err
+			}
+			if err := l.Create(cmd.Context(), record.Standing+s.ID, envelope); err != nil {
+				return fmt.Errorf("write the approval into the ledger %s: %w", at, err)
+			}
+			return c.print(view.StandingApproval{ID: s.ID, Key: signer.Public().ID(), Uses: s.Uses, Until: s.Until.Time})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&key, "key", "", "`FILE` with a private key in PEM, or awskms:ARN")
+	f.StringVar(&at, "ledger", "", "the `LEDGER` of the agent's file")
+	f.StringVar(&region, "region", "", "AWS `REGION` of the bucket; default: that of this process")
+	f.StringVar(&install, "install", "", "`ID` of the install")
+	f.StringArrayVar(&s.Components, "component", nil, "permit applies of this `COMPONENT`; can be repeated; default: each")
+	f.StringArrayVar(&s.Operations, "operation", []string{"apply"}, "permit this `OPERATION`: apply, destroy or run; can be repeated")
+	f.StringArrayVar(&s.Actions, "action", []string{"create", "update"}, "permit changes with this `ACTION`, such as create, update, replace, delete; can be repeated")
+	f.IntVar(&s.Destroys, "destroys", 0, "how many objects one apply may delete or replace")
+	f.IntVar(&s.Uses, "uses", 1, "how many applies it permits")
+	f.DurationVar(&valid, "valid", 24*time.Hour, "how long it is valid")
+	for _, name := range []string{"key", "ledger", "install"} {
+		c.must(cmd.MarkFlagRequired(name))
+	}
+	return cmd
 }
 
 func (c *cli) approvalNewKey() *cobra.Command {

@@ -112,6 +112,25 @@ func (c *cli) askLine(ctx context.Context, question string) (string, error) {
 	}
 }
 
+// howToApprove returns the begin of a sentence that names the commands with which a waiting deployment is approved.
+func howToApprove(d wire.Deployment) string {
+	var commands []string
+	others := false
+	for _, n := range d.Components {
+		switch {
+		case n.State != "awaiting-approval":
+		case n.NeedsSignature != "":
+			commands = append(commands, fmt.Sprintf("`fairlead approve %s %s --key FILE`", d.ID, n.Name))
+		default:
+			others = true
+		}
+	}
+	if others || len(commands) == 0 {
+		commands = append([]string{fmt.Sprintf("`fairlead deployment approve %s`", d.ID)}, commands...)
+	}
+	return "Approve it with " + strings.Join(commands, " and ")
+}
+
 // stopped returns the failure of a command that stops following a deployment before the
 // deployment ends.
 func (c *cli) stopped(d wire.Deployment, cause error) error {
@@ -132,7 +151,7 @@ func (c *cli) stopped(d wire.Deployment, cause error) error {
 			}
 		}
 		p := local("awaiting-approval", "Waiting", fmt.Sprintf("deployment %s waits for approval", d.ID),
-			fmt.Sprintf("Approve it with `fairlead deployment approve %s`, or cancel it with `fairlead deployment cancel %s`.", d.ID, d.ID))
+			fmt.Sprintf("%s, or cancel it with `fairlead deployment cancel %s`.", howToApprove(d), d.ID))
 		return &failure{code: exitWaiting, problem: p}
 	case errors.Is(cause, context.Canceled):
 		p := local("interrupted", "Interrupted", fmt.Sprintf("stopped watching; deployment %s continues", d.ID), next)

@@ -25,6 +25,9 @@ func (pl Plan) JSON() any { return pl.Plan }
 // Human writes the changes of the plan, resource by resource.
 func (pl Plan) Human(p *Page) {
 	p.Line("%s: %s", Styled(p.Style.Bold(Cell(pl.Component))), Changes(pl.Plan.Changes))
+	if rule := pl.Plan.NeedsSignature; rule != "" {
+		p.Line("  needs an approval that the customer signs: rule %s of its policy", rule)
+	}
 	set := pl.Plan.ChangeSet
 	if set == nil {
 		return

@@ -61,6 +61,8 @@
 {{- with $v.concurrency }}{{ $_ := set $runner "concurrency" (int .) }}{{ end -}}
 {{- $file := dict "runner_configuration" $runner -}}
 {{- with $v.secrets }}{{ $_ := set $file "secrets" . }}{{ end -}}
+{{- with $v.policy.configMap }}{{ $_ := set $file "policy" (printf "kubernetes:%s/%s" . $v.policy.key) }}{{ end -}}
+{{- with $v.policy.ledgerNamespace }}{{ $_ := set $file "ledger" (printf "kubernetes:%s" .) }}{{ end -}}
 {{- if eq $v.follow "file" }}{{ $_ := set $file "final" true }}{{ end -}}
 {{- toYaml $file -}}
 {{- end -}}

@@ -1,0 +1,4 @@
+package policy
+
+// MatchesPath is matchesPath.
+var MatchesPath = matchesPath

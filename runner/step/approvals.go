@@ -1,0 +1,91 @@
+package step
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/pkg/approval"
+	"github.com/fairlead/fairlead/pkg/changeset"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/policy"
+	"github.com/fairlead/fairlead/runner/ledger"
+	"github.com/fairlead/fairlead/runner/ledger/record"
+	"github.com/fairlead/fairlead/runner/plugin"
+)
+
+// approved returns the first approval that permits the apply of subject: one that the control plane passed on, or a standing one
+// of the ledger. An approval that is used up permits nothing. The error has ReasonApprovalMissing if there is none.
+func (g *guard) approved(ctx context.Context, subject approval.Subject, set *changeset.Set, d policy.Decision) (approval.Use, error) {
+	standing, err := g.ledger.List(ctx, record.Standing)
+	if err != nil {
+		return approval.Use{}, g.unavailable(ctx, err)
+	}
+	envelopes := slices.Clone(g.spec.Approvals)
+	for _, e := range standing {
+		envelopes = append(envelopes, e.Value)
+	}
+	keys, _ := g.policy.ApprovalKeys()
+	refused := "" // why the first one permits nothing: that of the person, if there is one
+	for _, envelope := range envelopes {
+		use, err := approval.Verify(ctx, envelope, keys, subject, set, g.now())
+		if err == nil {
+			left, broken := g.unused(ctx, use)
+			if broken != nil || left {
+				return use, broken
+			}
+			err = fmt.Errorf("the approval %s is used up: plan and approve again", use.ID)
+		}
+		if refused == "" {
+			refused = ": " + err.Error()
+		}
+	}
+	return approval.Use{}, plugin.Errorf(fairlead.ReasonApprovalMissing, "the customer's policy asks for an approval of the customer: rule %s: %s%s", d.Place(), d.Reason, refused)
+}
+
+// isMissing reports whether an error of approved means that no approval permits the apply.
+func isMissing(err error) bool {
+	e, ok := errors.AsType[*plugin.Error](err)
+	return ok && e.Reason == fairlead.ReasonApprovalMissing
+}
+
+// unused reports whether a use of the approval is left.
+func (g *guard) unused(ctx context.Context, use approval.Use) (bool, error) {
+	keys, err := g.ledger.Keys(ctx, approvalKeys+use.ID+"/")
+	if err != nil {
+		return false, g.unavailable(ctx, err)
+	}
+	return len(keys) < len(use.Keys), nil
+}
+
+// used is an entry of the ledger: the use of an approval.
+type used struct {
+	Key       string         `json:"key"` // ID of the customer's key
+	Component string         `json:"component"`
+	Job       fairlead.JobID `json:"job"`
+	Epoch     int64          `json:"epoch"`
+	Step      string         `json:"step"`
+	At        time.Time      `json:"at"`
+}
+
+// consume records that the apply uses an approval. Of several steps that use the last one, exactly one succeeds, also if a control
+// plane starts several steps for one attempt. Nothing gives a use back: an apply that failed may have changed something.
+func (g *guard) consume(ctx context.Context, use approval.Use) error {
+	value, err := json.Marshal(used{Key: use.Key, Component: g.spec.Component, Job: g.spec.Job, Epoch: g.spec.Epoch, Step: g.id, At: g.now()})
+	if err != nil {
+		return fmt.Errorf("encode an entry of the ledger: %w", err)
+	}
+	for _, key := range use.Keys {
+		err := g.ledger.Create(ctx, approvalKeys+use.ID+"/"+key, value)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, ledger.ErrExists):
+			return g.unavailable(ctx, err) // the use may be recorded, and is lost
+		}
+	}
+	return plugin.Errorf(fairlead.ReasonApprovalMissing, "the approval %s is used up: nothing was applied; plan and approve again", use.ID)
+}

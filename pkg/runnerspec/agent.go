@@ -23,6 +23,8 @@ type Agent struct {
 	Runner Configuration `json:"runner_configuration" must:"true" alias:"runner configuration" doc:"How the agent starts jobs, by type, with the fields of a runner's configuration. Fields that the control plane's configuration sets may be absent."`
 	// Secrets are references, by the names that ParseSecret accepts. The control plane cannot set or see them.
 	Secrets map[string]string `json:"secrets,omitempty" check:"secret" doc:"The customer's own secrets for jobs, at most 20. The name is that of an environment variable, or var.NAME for a variable of the component; COMPONENT/ before it gives the secret to one component only. The value is a reference: file:/path, kubernetes:SECRET/KEY (only Kubernetes kinds), ssm:NAME, secretsmanager:NAME, or an ARN, with #KEY for one field of a JSON object. The job's step reads it; the control plane neither sees nor sets it."`
+	// InstallKey is a reference, as in Secrets. The control plane cannot set or see it.
+	InstallKey string `json:"install_key,omitempty" check:"reference" doc:"Where the seed of the install keys is: a reference like those of secrets. Steps encrypt secrets with keys that come from it, so that the control plane cannot read them. If absent: for steps that are processes or containers on the agent's machine, the file install-key.seed in the agent's data folder, which the agent makes at its first start; for others there is no seed, and the control plane can read the secrets."`
 }
 
 // NoAgentFile returns the Agent of an agent without a file.
@@ -44,6 +46,7 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 		c.Report("secrets", "invalid-value", fmt.Sprintf("secrets has %d entries, and at most %d are allowed", len(a.Secrets), MaxSecrets), "Store several values in one secret, as fields of a JSON object.")
 	}
 	c.secretsOfKind(a)
+	c.seedOfKind(a)
 	if a.Runner != nil {
 		c.runner(a.Runner)
 		c.Problems = slices.DeleteFunc(c.Problems, func(p Problem) bool { return p.Code == "missing-field" })

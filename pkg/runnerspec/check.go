@@ -84,6 +84,7 @@ func (c *checker) checks() map[string]yamlnode.Check {
 			Func: func(f yamlnode.Field, where string) { c.imageDefinition(f.Key, where) }},
 		"environment": {Func: func(f yamlnode.Field, where string) { c.variable(f.Key, where) }, Schema: keys(variableName, anyCase(reserved))},
 		"secret":      {Func: c.secret},
+		"reference":   {Func: c.seed},
 		"labels":      {Func: c.label, Schema: keys(labelKey, "fairlead")},
 		"registry":    c.registryURL(),
 		"podtemplate": {Func: func(f yamlnode.Field, where string) { c.podTemplate(f.Value, where) }},

@@ -89,6 +89,22 @@ type step struct {
 	accepted     bool // the executor accepted the interrupt
 }
 
+// makeFolders makes the data folder, and in a new one the seed of the install keys.
+func makeFolders(data string) error {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	if err := makeSeed(data); err != nil {
+		return err
+	}
+	for _, dir := range []string{stepsFolder, attemptsFolder, workspace.Root} {
+		if err := os.MkdirAll(filepath.Join(data, dir), 0o700); err != nil {
+			return fmt.Errorf("make the data folder: %w", err)
+		}
+	}
+	return nil
+}
+
 // open locks the data folder, enrols the runner if it has no identity, and opens its executors.
 func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (*Agent, error) {
 	data, err := filepath.Abs(cfg.Data)
@@ -96,10 +112,8 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	cfg.Data = data
-	for _, dir := range []string{"", stepsFolder, attemptsFolder, workspace.Root} {
-		if err := os.MkdirAll(filepath.Join(data, dir), 0o700); err != nil {
-			return nil, fmt.Errorf("make the data folder: %w", err)
-		}
+	if err := makeFolders(data); err != nil {
+		return nil, err
 	}
 	if err := checkIsolation(cfg); err != nil {
 		return nil, err

@@ -149,7 +149,7 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 // longest names that a job may have. If another input makes a step too large, the job with that input
 // fails.
 func (l *executors) fits(by *launcher) error {
-	if l.o.ca == "" && len(l.file.Secrets) == 0 || by.place.Shared || by.place.Holds == nil {
+	if l.o.ca == "" && len(l.file.Secrets) == 0 && l.file.InstallKey == "" || by.place.Shared || by.place.Holds == nil {
 		return nil
 	}
 	env, secrets, err := by.environ()
@@ -160,7 +160,7 @@ func (l *executors) fits(by *launcher) error {
 	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: string(job.OpMigrateState), Plugin: component.ThatDoes(job.OpMigrateState).Name,
 		Keys:    []wire.VerificationKey{{ID: id, PublicKey: make([]byte, ed25519.PublicKeySize)}},
 		Install: name, InstallID: id, Component: name, PlanJob: id, Grace: time.Hour, StartBefore: time.Now(),
-		Tofu: l.cfg.Tofu, Programs: l.cfg.Programs, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true, Secrets: l.file.Secrets}
+		Tofu: l.cfg.Tofu, Programs: l.cfg.Programs, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true, Secrets: l.file.Secrets, InstallKey: l.file.InstallKey}
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)}, Env: env,
 		Secrets: append(secrets, attempt.TokenVariable+"="+strings.Repeat("x", maxToken))}
 	if s.Input, err = attempt.Encode(by.placed(in)); err != nil {

@@ -216,7 +216,7 @@ func renderOutputs(v map[string]map[string]control.Output) wire.Outputs {
 	for component, outputs := range v {
 		m := map[string]wire.Output{}
 		for name, o := range outputs {
-			m[name] = wire.Output{Value: o.Value, Sensitive: o.Sensitive}
+			m[name] = wire.Output{Value: o.Value, Sensitive: o.Sensitive, Encrypted: renderEncrypted(o.Encrypted)}
 		}
 		out.Components[component] = m
 	}

@@ -460,7 +460,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.FinishRequest
 	}
-	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs + 2<<20, read: 2 * time.Minute,
+	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs*4/3 + 2<<20, read: 2 * time.Minute,
 		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge, fairlead.CodeBodyNotStaged, fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
@@ -491,7 +491,7 @@ func readReport(in wire.FinishRequest) control.Report {
 	rep.Built = (*control.Built)(in.Built)
 	rep.Outputs = make(map[string]control.Output, len(in.Outputs))
 	for name, o := range in.Outputs {
-		rep.Outputs[name] = control.Output{Value: o.Value, Sensitive: o.Sensitive}
+		rep.Outputs[name] = control.Output{Value: o.Value, Sensitive: o.Sensitive, Encrypted: readEncrypted(o.Encrypted)}
 	}
 	return rep
 }

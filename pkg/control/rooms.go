@@ -67,6 +67,7 @@ type (
 	NewInstall     = catalog.NewInstall
 	NewVersion     = catalog.NewVersion
 	Output         = catalog.Output
+	Encrypted      = catalog.Encrypted
 	Provenance     = catalog.Provenance
 	Rendered       = catalog.Rendered
 	Variable       = catalog.Variable

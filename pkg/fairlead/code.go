@@ -240,6 +240,7 @@ const (
 	CodeInvalidEpoch            Code = "invalid-epoch"
 	CodeInvalidEvent            Code = "invalid-event"
 	CodeInvalidHide             Code = "invalid-hide"
+	CodeInvalidEncryptedValue   Code = "invalid-encrypted-value"
 	CodeInvalidInstallKey       Code = "invalid-install-key"
 	CodeInvalidJob              Code = "invalid-job"
 	CodeInvalidKeySeed          Code = "invalid-key-seed"

@@ -134,12 +134,16 @@ type Moving struct {
 	Components []string       `json:"components"`
 }
 
-// Input is an input of an install: plain, or sealed if it is sensitive.
+// Input is an input of an install: plain, or sealed or encrypted if it is sensitive.
 type Input struct {
-	Value  json.RawMessage `json:"value,omitempty"`
-	Sealed []byte          `json:"sealed,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+	Sealed    []byte          `json:"sealed,omitempty"`    // under the key of the control plane
+	Encrypted []byte          `json:"encrypted,omitempty"` // with the key of the install, which the control plane does not have
 	Known
 }
+
+// Secret reports whether the value is sensitive, so that a reader does not get it.
+func (in Input) Secret() bool { return in.Sealed != nil || in.Encrypted != nil }
 
 // Known is what a record keeps of a sealed value beside its bytes, so that the value is compared and checked without being
 // opened. Its fields are empty for a value that an earlier release stored.
@@ -218,10 +222,11 @@ func (c Component) TypeOf() component.Type {
 	return t
 }
 
-// Output is an output of a component: plain, or sealed if it is sensitive.
+// Output is an output of a component: plain, or sealed or encrypted if it is sensitive.
 type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sealed    []byte          `json:"sealed,omitempty"`
+	Encrypted []byte          `json:"encrypted,omitempty"` // as in Input
 	Sensitive bool            `json:"sensitive,omitempty"`
 	Known
 }

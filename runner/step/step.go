@@ -282,6 +282,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		a.Log.Error("cannot write the job's log", "err", err)
 	}
 	report := a.report(res, runErr, secrets)
+	a.encrypt(&report)
 	report.Log = a.endLog(detached, lost, ship, transport)
 	code := a.finish(detached, c, report)
 	a.clean()

@@ -232,6 +232,7 @@ type RenderedValue struct {
 type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	Encrypted *Encrypted      `json:"encrypted,omitempty" doc:"In place of value: only the customer's side can open it. Present only if sensitive values were asked for"`
 }
 
 // Outputs holds outputs by component, then by name.

@@ -483,6 +483,15 @@ type SignedProvenance struct {
 
 // FullOutput is an output with its value, sensitive or not.
 type FullOutput struct {
-	Value     json.RawMessage `json:"value"`
+	Value     json.RawMessage `json:"value,omitempty" doc:"Absent if the value is encrypted"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	Encrypted *Encrypted      `json:"encrypted,omitempty" doc:"The value of a sensitive output, if the runner has a seed of install keys; absent: the control plane seals the value itself"`
+}
+
+// Encrypted is a value that was encrypted with the key of the install. The control plane stores it and cannot open it.
+type Encrypted struct {
+	Bytes       []byte `json:"bytes" doc:"The encrypted value, base64"`
+	Type        string `json:"type" maxLength:"200" doc:"Type of the value, such as list(string)" example:"string"`
+	Size        int    `json:"size" minimum:"0" doc:"Size of its JSON, in bytes"`
+	Fingerprint string `json:"fingerprint,omitempty" maxLength:"200" doc:"Equal for equal values of one place, under a key that only the customer's side has; absent if a person encrypted the value"`
 }

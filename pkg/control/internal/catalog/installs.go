@@ -318,11 +318,15 @@ func openInput(tx *kernel.Tx, in store.Input, place string) ([]byte, error) {
 }
 
 // givenInputs returns the values that the install gives, by input. A sealed value is an appspec.Withheld, unless the view
-// opens it. A sealed value of an input that the version does not declare as sensitive is no secret of this version, and is
+// opens it. An encrypted value is one in each view. A sealed value of an input that the version does not declare as sensitive is no secret of this version, and is
 // opened.
 func givenInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App, v view) (map[string]any, error) {
 	values := map[string]any{}
 	for name, in := range inst.Inputs {
+		if in.Encrypted != nil {
+			values[name] = encrypted(in.Encrypted, in.Known)
+			continue
+		}
 		if decl, declared := spec.Input(name); in.Sealed != nil && v != toOpen && (decl.Sensitive || !declared) {
 			values[name] = withheld(in.Sealed, in.Known)
 			continue
@@ -366,7 +370,7 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		out.Moving = in.Moving.Job
 	}
 	for name, v := range in.Inputs {
-		out.Inputs[name] = Input{Value: v.Value, Sensitive: v.Sealed != nil}
+		out.Inputs[name] = Input{Value: v.Value, Sensitive: v.Secret()}
 	}
 	comps, err := tx.Store.Components(tx.Ctx, in.ID)
 	if err != nil {
@@ -457,6 +461,19 @@ func (cat *Catalog) Installs(ctx context.Context, org fairlead.OrgID, q fairlead
 type Output struct {
 	Value     json.RawMessage
 	Sensitive bool
+	Encrypted *Encrypted // nil: it is not encrypted
+}
+
+// Encrypted is a value that the customer's side encrypted, and what it reports of the value.
+type Encrypted struct {
+	Bytes       []byte
+	Type        string // as appspec.TypeOf returns it
+	Size        int    // of its JSON, in bytes
+	Fingerprint string // see package fingerprint; "": a person encrypted it
+}
+
+func (e *Encrypted) known() store.Known {
+	return store.Known{Fingerprint: e.Fingerprint, Type: e.Type, Size: e.Size}
 }
 
 func outputContext(id fairlead.InstallID, component, name string) string {
@@ -464,7 +481,7 @@ func outputContext(id fairlead.InstallID, component, name string) string {
 }
 
 // Outputs returns the outputs of an install's components. Sensitive values are nil
-// unless showSensitive is set.
+// unless showSensitive is set. An encrypted value has no Value: the reader needs the key.
 func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
 	r, err := cat.Store.Install(ctx, org, name)
 	if err != nil {
@@ -487,7 +504,9 @@ func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string
 		out[k.V.Name] = map[string]Output{}
 		for _, name := range slices.Sorted(maps.Keys(kept)) {
 			o := Output{Sensitive: kept[name].Sensitive}
-			if !o.Sensitive || showSensitive {
+			if e := kept[name].Encrypted; e != nil && showSensitive {
+				o.Encrypted = &Encrypted{Bytes: e, Type: kept[name].Type, Size: kept[name].Size, Fingerprint: kept[name].Fingerprint}
+			} else if !o.Sensitive || showSensitive {
 				if o.Value, err = openOutput(tx, k.V, name, kept[name]); err != nil {
 					return nil, err
 				}

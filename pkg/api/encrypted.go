@@ -19,3 +19,18 @@ func renderEncrypted(e *control.Encrypted) *wire.Encrypted {
 	}
 	return &wire.Encrypted{Bytes: e.Bytes, Type: e.Type, Size: e.Size, Fingerprint: e.Fingerprint}
 }
+
+func readAllEncrypted(in map[string]wire.Encrypted) map[string]control.Encrypted {
+	out := make(map[string]control.Encrypted, len(in))
+	for name, e := range in {
+		out[name] = *readEncrypted(&e)
+	}
+	return out
+}
+
+func renderKey(k *control.InstallKey) *wire.InstallKey {
+	if k == nil {
+		return nil
+	}
+	return &wire.InstallKey{PublicKey: k.Public.String(), Fingerprint: k.Public.Fingerprint(), Since: k.Since.UTC(), Changed: renderKey(k.Changed)}
+}

@@ -61,12 +61,18 @@ type Open func(place string, sealed []byte) ([]byte, error)
 func Place(name, of string) string {
 	switch name {
 	case events.ValuesInputs:
-		return "input/" + of
+		return InputPlace(of)
 	case events.ValuesParams:
 		return "param/" + of
 	}
-	return outputPlace + strings.TrimPrefix(name, events.ValuesOutputs) + "/" + of
+	return OutputPlace(strings.TrimPrefix(name, events.ValuesOutputs), of)
 }
+
+// InputPlace returns the place for which an input is encrypted.
+func InputPlace(input string) string { return "input/" + input }
+
+// OutputPlace returns the place for which an output of a component is encrypted.
+func OutputPlace(component, output string) string { return outputPlace + component + "/" + output }
 
 const outputPlace = "output/"
 

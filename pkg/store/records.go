@@ -78,6 +78,8 @@ type Install struct {
 	Agents *AgentFacts      `json:"agents,omitempty"`
 	Moving *Moving          `json:"moving,omitempty"` // nil: no job copies its states
 	Inputs map[string]Input `json:"inputs,omitempty"`
+	// Key is the public key that encrypts its secrets; nil: its runner has reported none, and the control plane seals them.
+	Key *InstallKey `json:"key,omitempty"`
 	// FingerprintKey is the sealed key of the fingerprints of its secrets.
 	FingerprintKey []byte                  `json:"fingerprint_key,omitempty"`
 	Active         fairlead.DeploymentID   `json:"active,omitempty"`
@@ -90,6 +92,17 @@ type Install struct {
 	// Restored is the time of a restore of the table. Jobs after the backup may have made
 	// components of which the install has no record; zero: the install is younger.
 	Restored time.Time `json:"restored,omitzero"`
+}
+
+// InstallKey is the public key of an install, as its runner reported it.
+type InstallKey struct {
+	Public  string             `json:"public"` // see package installkey
+	Since   time.Time          `json:"since"`
+	Runner  fairlead.RunnerID  `json:"runner"`
+	Session fairlead.SessionID `json:"session,omitempty"` // of the agent that reported it; "": a step did
+	// Changed is another key that was reported later. It replaces this one when a person accepts it: a value arrives that is
+	// encrypted with it.
+	Changed *InstallKey `json:"changed,omitempty"`
 }
 
 // AgentFacts is what an agent must know of its control plane before its first request.

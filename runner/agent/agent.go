@@ -164,7 +164,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
 	s.report, s.reported = a.report, a.reported
-	a.work = newWork(s, log, time.Now, a.startsAhead)
+	a.work = newWork(s, log, time.Now, a.startsAhead, a.hasSeed)
 	if cfg.ModeParameter != "" {
 		aws, err := awsconfig.LoadDefaultConfig(ctx)
 		if err != nil {

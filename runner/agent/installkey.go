@@ -1,15 +1,22 @@
 package agent
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/installseed"
+	"github.com/fairlead/fairlead/runner/internal/secretsource"
 )
 
 // makeSeed makes a seed of install keys in a new data folder. A folder that an agent of an earlier release has used gets none:
@@ -39,6 +46,66 @@ func (a *Agent) seedReference(by *launcher) string {
 		return ""
 	}
 	return runnerspec.StoreFile + ":" + path
+}
+
+// seeds returns the seeds that the agent can read; "": it has none. They are those of its steps.
+func (a *Agent) seeds(ctx context.Context) (string, error) {
+	if ref := a.executors.file.InstallKey; ref != "" {
+		from, err := runnerspec.ParseReference(ref)
+		if err != nil {
+			return "", err
+		}
+		given := map[string]string{}
+		for _, v := range a.environ {
+			if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, runnerspec.GivenPrefix) {
+				given[name] = value
+			}
+		}
+		return secretsource.Source{Given: given}.Read(ctx, environment(a.environ, "AWS_REGION"), from)
+	}
+	if by, err := a.executors.current(); err != nil || !a.ownSeed(by) {
+		return "", nil
+	}
+	return installseed.Read(a.cfg.Data)
+}
+
+// hasSeed reports whether the agent reports keys of installs.
+func (a *Agent) hasSeed() bool {
+	if a.executors.file.InstallKey != "" {
+		return true
+	}
+	by, err := a.executors.current()
+	if err != nil || !a.ownSeed(by) {
+		return false
+	}
+	_, err = os.Lstat(installseed.Path(a.cfg.Data))
+	return err == nil
+}
+
+// reportKeysFor bounds one report of keys.
+const reportKeysFor = 30 * time.Second
+
+// reportKeys reports the public keys of installs. After an error the answer to the next heartbeat asks again.
+func (a *Agent) reportKeys(ctx context.Context, installs []string) {
+	ctx, cancel := context.WithTimeout(ctx, reportKeysFor)
+	defer cancel()
+	seeds, err := a.seeds(ctx)
+	keys := map[string]string{}
+	for _, id := range installs {
+		var ring installkey.Ring
+		if err == nil {
+			ring, err = installkey.NewRing(seeds, fairlead.InstallID(id))
+		}
+		if err == nil {
+			keys[id] = ring.Current().Public().String()
+		}
+	}
+	if err == nil {
+		err = a.session.do(ctx, func(c *client.Client) error { return c.ReportKeys(ctx, keys) })
+	}
+	if err != nil {
+		a.log.Warn("cannot report the keys of installs; the answer to a later heartbeat asks again", "err", err)
+	}
 }
 
 // seedFor returns the variable with the seed for a step that does not see the data folder; none if the step needs none.

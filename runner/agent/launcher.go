@@ -273,6 +273,16 @@ func (l *executors) capacity() int {
 	return max(4, runtime.NumCPU())
 }
 
+// current returns the launcher of new steps, or why there is none.
+func (l *executors) current() (*launcher, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return nil, l.err
+	}
+	return l.now, nil
+}
+
 // isolation returns the mechanism that isolates the tools of new steps from the runner and from
 // each other; "" if no step could start.
 func (l *executors) isolation() string {

@@ -64,6 +64,14 @@ func TestStepTakesTheKeysOfItsInstall(t *testing.T) {
 			t.Errorf("%s: the current key is not that of the first seed", name)
 		}
 	}
+	// Two agents run the jobs of an app with a runner in its sandbox, and one seed that an agent made itself is unknown to the other.
+	inSandbox := events.JobSpec{Operation: "apply", Version: &events.VersionRef{Config: []byte(`{"sandbox":{"kind":"aws-eks","runner":{"kind":"kubernetes"}}}`)}}
+	for byDefault, want := range map[bool]int{true: 0, false: 1} {
+		a := &execution{in: attempt.Input{KeyByDefault: byDefault, InstallID: "ins_1"}, Env: Env{Seed: seedOfTests}}
+		if keys, err := a.takeKeys(t.Context(), inSandbox, func(string) {}); err != nil || len(keys.Publics()) != want {
+			t.Errorf("an app with a runner in its sandbox, and a seed that is made by default: %t: %d keys, %v", byDefault, len(keys.Publics()), err)
+		}
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	a := &execution{in: attempt.Input{InstallKey: "file:/missing/seed", InstallID: "ins_1"}, Env: Env{ReadSecret: secretsource.Source{}.Read}}

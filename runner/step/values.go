@@ -61,6 +61,7 @@ func (a *execution) encrypt(report *wire.FinishRequest) {
 	if a.keys.IsZero() {
 		return
 	}
+	report.Key = a.keys.Current().Public().String()
 	out := make(map[string]wire.FullOutput, len(report.Outputs))
 	for name, o := range report.Outputs {
 		if !o.Sensitive {

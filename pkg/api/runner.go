@@ -491,7 +491,7 @@ func (s *server) stepRoutes(c *control.Control) {
 		Body wire.FinishRequest
 	}
 	register(s, op{Route: wire.FinishJob, auth: leaseToken, tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs*4/3 + 2<<20, read: 2 * time.Minute,
-		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge, fairlead.CodeBodyNotStaged, fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
+		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge, fairlead.CodeInvalidEncryptedValue, fairlead.CodeInvalidInstallKey, fairlead.CodeBodyNotStaged, fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
 		})

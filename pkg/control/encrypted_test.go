@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -245,5 +246,142 @@ func TestReportWithABadEncryptedOutputIsRefused(t *testing.T) {
 		p.must("finish", func() error {
 			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeSucceeded, Mutated: true, ExitCode: new(int), Outputs: map[string]control.Output{"secret": {Sensitive: true, Encrypted: encrypted(good)}}})
 		})
+	})
+}
+
+// A runner with a seed reports the key of a new install. From then on a secret input arrives encrypted, and the control plane never
+// has it in the clear, also not the one that the app generates.
+func TestSecretInputsArriveEncrypted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.seeds = seedOfTests
+		sealer := &readSealer{Sealer: p.Sealer}
+		p.Sealer = sealer
+		p.publish(strings.Replace(secretive, "inputs:\n", "inputs:\n  token: {generate: 40, sensitive: true}\n", 1))
+		if wanted, err := p.NoteSeed(p.ctx, p.session.Runner); err != nil || len(wanted) > 0 {
+			t.Fatalf("the keys of %v are wanted, %v", wanted, err)
+		}
+		clear := map[string]json.RawMessage{"password": json.RawMessage(`"hunter2-hunter2"`)}
+		if _, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local", Inputs: clear}, "clear"); fairlead.CodeOf(err) != fairlead.CodeInputNotEncrypted || strings.Contains(err.Error(), "hunter2") {
+			t.Fatalf("a secret in the clear is accepted: %v", err)
+		}
+		in, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local"}, "acme")
+		if err != nil || in.Key != nil || len(in.Inputs) > 0 {
+			t.Fatalf("the new install is %+v, %v", in, err)
+		}
+		if expected, err := p.KeyExpected(p.ctx, org, "acme"); err != nil || !expected {
+			t.Fatalf("a key is expected: %t, %v", expected, err)
+		}
+		// A wake-up ends the wait of an idle agent early, without a job, and the answer to its heartbeat names the install.
+		if _, err := p.Claim(p.ctx, p.session, 0); !errors.Is(err, control.ErrNoWork) {
+			t.Fatalf("the wake-up is a job: %v", err)
+		}
+		settings, err := p.AgentSettings(p.ctx, p.session.Runner, "")
+		if err != nil || !settings.Seeded || len(settings.KeysWanted) != 1 || settings.KeysWanted[0] != in.ID {
+			t.Fatalf("the agent gets %+v, %v", settings, err)
+		}
+		ring := p.keys(in.ID)
+		report := func(id fairlead.InstallID, public string) error {
+			return p.ReportKeys(p.ctx, p.session, map[fairlead.InstallID]string{id: public})
+		}
+		if err := report(in.ID, "flk1_none"); fairlead.CodeOf(err) != fairlead.CodeInvalidInstallKey {
+			t.Errorf("a key that is none: %v", err)
+		}
+		if err := report("ins_other", ring.Current().Public().String()); err != nil {
+			t.Errorf("a key that no person wants: %v", err)
+		}
+		if err := report(in.ID, ring.Current().Public().String()); err != nil {
+			t.Fatal(err)
+		}
+		other, err := installkey.NewRing(strings.Repeat("Other", 10), in.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed := func(public installkey.Public, name, value string) control.Encrypted {
+			e, err := jobvalues.Encrypt(public.Seal, jobvalues.InputPlace(name), []byte(value), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return *encrypted(e)
+		}
+		set := func(name string, e control.Encrypted) error {
+			_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Encrypted: map[string]control.Encrypted{name: e}})
+			return err
+		}
+		mine := ring.Current().Public()
+		number := sealed(mine, "password", "7")
+		for name, c := range map[string]struct {
+			input string
+			value control.Encrypted
+			code  fairlead.Code
+		}{
+			"a value for another key":       {"password", sealed(other.Current().Public(), "password", `"x"`), fairlead.CodeInvalidEncryptedValue},
+			"a value in the clear":          {"password", control.Encrypted{Bytes: []byte(`"hunter2"`)}, fairlead.CodeInvalidEncryptedValue},
+			"an input for all to see":       {"size", sealed(mine, "size", "3"), fairlead.CodeInvalidEncryptedValue},
+			"a value of another type":       {"password", number, fairlead.CodeInvalidInputs},
+			"an input that the app has not": {"colour", sealed(mine, "colour", `"x"`), fairlead.CodeInvalidInputs},
+		} {
+			if err := set(c.input, c.value); fairlead.CodeOf(err) != c.code {
+				t.Errorf("%s: %v, want %s", name, err, c.code)
+			}
+		}
+		if _, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Inputs: clear}); fairlead.CodeOf(err) != fairlead.CodeInputNotEncrypted {
+			t.Errorf("a secret in the clear is accepted: %v", err)
+		}
+		if err := set("password", sealed(mine, "password", `"hunter2-hunter2"`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.CreateDeployment(p.ctx, org, "acme", control.NewDeployment{Kind: deployment.Deploy, AutoApprove: true}, "too soon"); fairlead.CodeOf(err) != fairlead.CodeInputNotGenerated {
+			t.Errorf("the control plane generates a secret: %v", err)
+		}
+		if err := set("token", sealed(mine, "token", `"generated-by-the-cli"`)); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		p.stepFault = func(s events.JobSpec) stepFault {
+			b, err := json.Marshal(s.Inputs())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[s.Operation+" "+s.Component] = string(b)
+			return none
+		}
+		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
+		p.work()
+		p.expect(id, deployment.Succeeded, "database=applied web=applied")
+		p.deploy("acme", control.NewDeployment{Kind: "teardown", AutoApprove: true}, "down")
+		p.work()
+		for _, of := range []string{"plan database", "apply database", "apply web", "destroy database", "destroy web"} {
+			if !strings.Contains(got[of], "hunter2-hunter2") {
+				t.Errorf("the %s lacks the input: %s", of, got[of])
+			}
+		}
+
+		// Another key is shown, and is not used before a person encrypts with it.
+		if _, err := p.NoteSeed(p.ctx, p.session.Runner); err != nil {
+			t.Fatal(err)
+		}
+		p.seeds = strings.Repeat("Other", 10) + "\n" + seedOfTests
+		p.deploy("acme", control.NewDeployment{AutoApprove: true}, "rotated")
+		_, h := p.begin()
+		p.must("finish", func() error {
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "tool-failed", Message: "no", Key: other.Current().Public().String()})
+		})
+		p.work()
+		shown, err := p.Install(p.ctx, org, "acme")
+		if err != nil || shown.Key.Public.String() != mine.String() || shown.Key.Changed == nil || shown.Key.Changed.Public.String() != other.Current().Public().String() {
+			t.Fatalf("the keys are %+v, %v", shown.Key, err)
+		}
+		if err := set("password", sealed(other.Current().Public(), "password", `"new"`)); err != nil {
+			t.Fatal(err)
+		}
+		if shown, err = p.Install(p.ctx, org, "acme"); err != nil || shown.Key.Public.String() != other.Current().Public().String() || shown.Key.Changed != nil {
+			t.Errorf("after a person accepted it the keys are %+v, %v", shown.Key, err)
+		}
+		for _, secret := range []string{"hunter2", "generated-by", "secret-of-"} {
+			if bytes.Contains(sealer.read.Bytes(), []byte(secret)) {
+				t.Errorf("the control plane had %s… in the clear", secret)
+			}
+		}
 	})
 }

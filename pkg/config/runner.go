@@ -56,6 +56,11 @@ type DirectLaunch struct {
 	LogLevel string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 }
 
+// InstallKey is the environment of `fairlead-runner install-key`.
+type InstallKey struct {
+	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"the agent's data folder"`
+}
+
 // RunnerMode is the environment of `runner agent pause` and of the other commands with
 // which the customer sets the mode of an agent.
 type RunnerMode struct {

@@ -494,7 +494,7 @@ func (cat *Catalog) Install(ctx context.Context, org fairlead.OrgID, name string
 	if err != nil {
 		return Install{}, err
 	}
-	return installOf(cat.Reading(ctx), r.V)
+	return keyedInstall(cat.Reading(ctx), r.V)
 }
 
 func keyOf(k *store.InstallKey) (*InstallKey, error) {
@@ -510,6 +510,15 @@ func keyOf(k *store.InstallKey) (*InstallKey, error) {
 	return out, err
 }
 
+// keyedInstall returns an install with its key.
+func keyedInstall(tx *kernel.Tx, in store.Install) (Install, error) {
+	out, err := installOf(tx, in)
+	if err == nil {
+		out.Key, err = keyOf(in.Key)
+	}
+	return out, err
+}
+
 func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	out := Install{ID: in.ID, Name: in.Name, App: in.App, Runner: runners.RunnerOf(in), Group: in.Group, Labels: in.Labels,
 		Inputs: make(map[string]Input, len(in.Inputs)), Active: in.Active, Queue: in.Queue, Created: in.Created, State: "new"}
@@ -518,10 +527,6 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	}
 	if in.Moving != nil {
 		out.Moving = in.Moving.Job
-	}
-	var err error
-	if out.Key, err = keyOf(in.Key); err != nil {
-		return out, err
 	}
 	for name, v := range in.Inputs {
 		out.Inputs[name] = Input{Value: v.Value, Sensitive: v.Secret()}
@@ -608,7 +613,7 @@ func allPresent(spec *appspec.App, off map[string]bool, records map[string]store
 func (cat *Catalog) Installs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Install, string, error) {
 	p, err := cat.Store.Installs(ctx, org, q)
 	tx := cat.Reading(ctx)
-	return kernel.TryList(p, err, func(in store.Install) (Install, error) { return installOf(tx, in) })
+	return kernel.TryList(p, err, func(in store.Install) (Install, error) { return keyedInstall(tx, in) })
 }
 
 // Output is an output with its value.

@@ -35,7 +35,7 @@ demo: build bin/tofu-tool ## Start a control plane and deploy examples/shop: the
 dev: build bin/tofu-tool ## Run a control plane and a runner on this machine, until Ctrl-C
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool) && export FAIRLEAD_TOFU && exec bin/fairlead dev
 
-build: bin/fairlead bin/fairlead-registry bin/fairlead-runner bin/fairlead-runner-clusters bin/plugins/kubernetes bin/plugins/images ## Build the binaries bin/fairlead and bin/fairlead-runner, the runner with every executor, the registry of images, and the plugins
+build: bin/fairlead bin/fairlead-registry bin/fairlead-runner bin/fairlead-step bin/fairlead-runner-clusters bin/plugins/kubernetes bin/plugins/images ## Build the binaries bin/fairlead and bin/fairlead-runner, the program of its light steps, the runner with every executor, the registry of images, and the plugins
 
 functions: ## Build the functions for Lambda into bin/functions, and print their sizes
 	@$(GO) run ./tools/functions -out bin/functions
@@ -49,6 +49,10 @@ bin/fairlead-registry: FORCE
 	@$(BUILD) -o $@ ./cmd/fairlead-registry
 bin/fairlead-runner: FORCE
 	@$(BUILD) -o $@ ./runner
+# The agent starts it for jobs that need no client of a cloud: its process starts with a third
+# of the CPU time.
+bin/fairlead-step: FORCE
+	@$(BUILD) -o $@ ./runner/fairlead-step
 # The build in the runner's image. The other build omits the clients of clusters, because
 # they would take a quarter of each agent's memory.
 bin/fairlead-runner-clusters: FORCE
@@ -91,8 +95,8 @@ test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every te
 	@$(MAKE) --no-print-directory soak DURATION=5m
 
 # The services of the public modules in infra/runnerstack/testdata/calls, beyond those of
-# examples/aws-service.
-RECORDED_SERVICES := acm,appautoscaling,autoscaling,cloudwatch,dynamodb,ecr,ecrpublic,efs,eks,elasticache,elbv2,events,kms,lambda,pipes,ram,rds,redshift,route53,route53resolver,s3control,s3tables,s3vectors,scheduler,schemas,secretsmanager,servicediscovery,sfn,sns,ssm,wafv2
+# the examples.
+RECORDED_SERVICES := acm,appautoscaling,autoscaling,cloudwatch,dynamodb,ecr,ecrpublic,efs,elasticache,elbv2,events,kms,lambda,pipes,ram,rds,redshift,route53,route53resolver,s3control,s3tables,s3vectors,scheduler,schemas,secretsmanager,servicediscovery,sfn,sns,ssm,wafv2
 
 MODULES ?=
 record-calls: bin/tofu-tool ## Record the calls to AWS of public modules (CLONES=folder with their git repositories): ten minutes

@@ -13,6 +13,7 @@ type counts struct {
 	checks          int   // check: jobs, one after the other
 	noopJobs        int   // noop: jobs for each concurrency, created at once
 	noopConcurrency []int // noop: concurrencies of the agent
+	starts          int   // start: starts of each program, in turn
 	controlJobs     int   // control, usecases: jobs
 
 	lease         time.Duration // recovery, detect: length of a job's lease
@@ -53,7 +54,7 @@ func full() counts {
 	return counts{
 		commits:    500,
 		warmClaims: 20, claims: 400,
-		checks: 50, noopJobs: 600, noopConcurrency: []int{4, 8, 16}, controlJobs: 4000,
+		checks: 50, noopJobs: 600, noopConcurrency: []int{4, 8, 16}, starts: 100, controlJobs: 4000,
 		lease: 45 * time.Second, recoveryJobs: 10_000, recoveries: 5, deadSteps: 10, deadHostJobs: 4,
 		deployRounds: 15, queueInstalls: 20, queueRounds: 3, graphRounds: 3, clusterRounds: 15, imageRounds: 5, imageBytes: 1 << 30, logRuns: 4,
 		competitors: 50, competedJobs: 10_000,
@@ -71,7 +72,7 @@ func smoke() counts {
 	return counts{
 		commits:    10,
 		warmClaims: 1, claims: 5,
-		checks: 2, noopJobs: 10, noopConcurrency: []int{4}, controlJobs: 50,
+		checks: 2, noopJobs: 10, noopConcurrency: []int{4}, starts: 5, controlJobs: 50,
 		lease: 10 * time.Second, recoveryJobs: 100, recoveries: 1, deadSteps: 1, deadHostJobs: 2,
 		deployRounds: 1, queueInstalls: 4, queueRounds: 1, graphRounds: 1, clusterRounds: 1, imageRounds: 1, imageBytes: 8 << 20, logRuns: 1,
 		competitors: 5, competedJobs: 50,

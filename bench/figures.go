@@ -84,6 +84,8 @@ func known() []Figure {
 		{"noop_server_cpu_ms", 0, "ms", "CPU time of the server for each job, at that concurrency"},
 		{"noop_agent_cpu_ms", 0, "ms", "CPU time of the agent for each job"},
 		{"noop_step_cpu_ms", 0, "ms", "CPU time of the step's process for each job"},
+		{"step_start_cpu_ms", 0, "ms", "goal ≤ 4: CPU time of one start of bin/fairlead-step"},
+		{"step_full_start_cpu_ms", 0, "ms", "CPU time of one start of bin/fairlead-runner, which runs the steps that need a client of a cloud"},
 		{"control_jobs_per_s", 0, "1/s", "goal ≥ 1000; over loopback HTTP, callers on the same cores"},
 		{"control_server_cpu_ms", 0, "ms", "CPU time of the server for each of these jobs"},
 		{"control_caller_cpu_ms", 0, "ms", "CPU time of the callers for each of these jobs, including our client"},

@@ -56,6 +56,7 @@ func sections() []section {
 		{"floor", []string{"sqlite_commit_ms_p50", "sqlite_commit_ms_p95", "fairlead_mib", "runner_mib"}, measureFloor},
 		{"claim", []string{"claim_ms_p50", "claim_ms_p95", "claim_server_ms_p50", "claim_server_ms_p95", "create_ms_p50"}, measureClaim},
 		{"check", []string{"check_ms_p50", "check_launch_ms_p50"}, measureCheck},
+		{"start", []string{"step_start_cpu_ms", "step_full_start_cpu_ms"}, measureStart},
 		{"noop", []string{"noop_jobs_per_s", "noop_concurrency", "noop_server_cpu_ms", "noop_agent_cpu_ms", "noop_step_cpu_ms"}, measureNoop},
 		{"control", []string{"control_jobs_per_s", "control_server_cpu_ms", "control_caller_cpu_ms"}, measureControl},
 		{"usecases", []string{"control_usecases_jobs_per_s", "control_usecases_cpu_ms"}, measureUseCases},
@@ -137,7 +138,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if *smokeRun {
 		b.counts, b.countedFile, *force = smoke(), "", true
 	}
-	for _, name := range []string{"bin/fairlead", "bin/fairlead-runner", "bin/fairlead-runner-clusters"} {
+	for _, name := range []string{"bin/fairlead", "bin/fairlead-runner", "bin/fairlead-step", "bin/fairlead-runner-clusters"} {
 		if _, err := os.Stat(b.path(name)); err != nil {
 			return fmt.Errorf("%w; run `make bench` in the root of the repository", err)
 		}

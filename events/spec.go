@@ -41,24 +41,25 @@ type JobSpec struct {
 	Operation   string                `json:"operation"`
 	IssuedAt    time.Time             `json:"issued_at"`
 	ExpiresAt   time.Time             `json:"expires_at"`
-	Timeout     Seconds               `json:"timeout_seconds"`    // longest run of the step
-	Grace       Seconds               `json:"grace_seconds"`      // time between interrupt and kill
-	Artifact    *ArtifactRef          `json:"artifact,omitempty"` // the component's source
-	Image       string                `json:"image,omitempty"`    // the image in which the step runs, by digest; "": that of the runner
-	Version     *VersionRef           `json:"version,omitempty"`  // the app version of the source; only sent to a step that knows the field
-	Vars        map[string]SpecVar    `json:"vars,omitempty"`     // for an apply or destroy: the variables of its plan, so that the step can mask the sensitive ones
-	Options     map[string]SpecVar    `json:"options,omitempty"`  // settings of the component's type; never sensitive
-	State       *StateRef             `json:"state,omitempty"`    // where the tool keeps its state
-	Registry    *RegistryRef          `json:"registry,omitempty"` // where the component keeps images; only of types that need it
-	Plan        *PlanRef              `json:"plan,omitempty"`     // the saved plan to apply
-	Build       *Build                `json:"build,omitempty"`    // what a build makes
-	Push        string                `json:"push,omitempty"`     // for a build: the repository to which it pushes
-	Built       *BuiltRef             `json:"built,omitempty"`    // where Artifact comes from, if a build made it; only sent to a step that knows the field
-	Move        []MovedState          `json:"move,omitempty"`     // states to copy to another storage
-	Values      []ValuesRef           `json:"values,omitempty"`   // the sensitive values that the step fetches for the variables, sorted by name
-	Applied     *Inputs               `json:"applied,omitempty"`  // for a type with a blind plan: the inputs of the last apply; nil: the component is absent, or its last apply did not succeed
-	AppEnv      map[string]SpecVar    `json:"app_env,omitempty"`  // environment variables of the tool that the app declares, as texts; Env and SecretEnv override them
-	Env         map[string]string     `json:"env,omitempty"`      // the tool's environment variables; never secret
+	Timeout     Seconds               `json:"timeout_seconds"`     // longest run of the step
+	Grace       Seconds               `json:"grace_seconds"`       // time between interrupt and kill
+	Artifact    *ArtifactRef          `json:"artifact,omitempty"`  // the component's source
+	Image       string                `json:"image,omitempty"`     // the image in which the step runs, by digest; "": that of the runner
+	Version     *VersionRef           `json:"version,omitempty"`   // the app version of the source; only sent to a step that knows the field
+	Vars        map[string]SpecVar    `json:"vars,omitempty"`      // for an apply or destroy: the variables of its plan, so that the step can mask the sensitive ones
+	Options     map[string]SpecVar    `json:"options,omitempty"`   // settings of the component's type; never sensitive
+	State       *StateRef             `json:"state,omitempty"`     // where the tool keeps its state
+	Registry    *RegistryRef          `json:"registry,omitempty"`  // where the component keeps images; only of types that need it
+	Plan        *PlanRef              `json:"plan,omitempty"`      // the saved plan to apply
+	Approvals   [][]byte              `json:"approvals,omitempty"` // envelopes of package approval that the customer signed; only sent to a step that knows the field
+	Build       *Build                `json:"build,omitempty"`     // what a build makes
+	Push        string                `json:"push,omitempty"`      // for a build: the repository to which it pushes
+	Built       *BuiltRef             `json:"built,omitempty"`     // where Artifact comes from, if a build made it; only sent to a step that knows the field
+	Move        []MovedState          `json:"move,omitempty"`      // states to copy to another storage
+	Values      []ValuesRef           `json:"values,omitempty"`    // the sensitive values that the step fetches for the variables, sorted by name
+	Applied     *Inputs               `json:"applied,omitempty"`   // for a type with a blind plan: the inputs of the last apply; nil: the component is absent, or its last apply did not succeed
+	AppEnv      map[string]SpecVar    `json:"app_env,omitempty"`   // environment variables of the tool that the app declares, as texts; Env and SecretEnv override them
+	Env         map[string]string     `json:"env,omitempty"`       // the tool's environment variables; never secret
 	// SecretEnv holds further environment variables. They must not appear in argv, logs and summaries.
 	SecretEnv map[string]string `json:"secret_env,omitempty"`
 }
@@ -211,6 +212,9 @@ func VersionID(org fairlead.OrgID, config []byte, artifacts map[string]string) (
 	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(org), config, b}, []byte{'\n'}))
 	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
 }
+
+// FieldApprovals is the name with which a step declares that it knows JobSpec.Approvals.
+const FieldApprovals = "approvals"
 
 // check returns a refusal if the version's identifier does not match its content, or if the spec's artifact is not the
 // version's artifact for the component.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/internal/shim"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/testserver"
 )
 
@@ -30,10 +32,24 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "container" {
 		os.Exit(runContainer())
 	}
+	if err := installLight(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	others.Stop()
 	cluster.Stop()
 	os.Exit(code)
+}
+
+// installLight puts the program of light steps beside the test binary, where its agents find it, as on a user's machine. A step in the
+// test binary takes five times as much CPU time to start. With the race detector, all steps are the test binary, which has it.
+func installLight() error {
+	self, err := os.Executable()
+	if err != nil || raceEnabled {
+		return err
+	}
+	return program.Beside(filepath.Dir(self), "runner/fairlead-step", "-ldflags=-w -X main.version="+version)
 }
 
 // agentProcess is a real `runner agent`.

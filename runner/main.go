@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/internal/selfcopy"
 	"github.com/fairlead/fairlead/runner/step"
+	"github.com/fairlead/fairlead/runner/step/parts"
 )
 
 // version is set by the linker.
@@ -42,7 +43,7 @@ func run(args []string) int {
 	case "install-key":
 		return agent.InstallKey(args[1:], agent.Options{Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()})
 	case "step":
-		return step.Main(context.Background(), args[1:], step.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ()})
+		return step.Main(context.Background(), args[1:], step.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ(), Parts: parts.All()})
 	case executor.CopyCommand:
 		if len(args) != 2 {
 			break

@@ -25,12 +25,12 @@ const (
 	awsRegion = "eu-central-1"
 )
 
-// awsHosts returns the AWS endpoints that examples/aws-service uses. The keys are the
+// awsHosts returns the AWS endpoints that the examples use. The keys are the
 // provider's names of the services. The provider calls all endpoints through a proxy,
 // which is moto. So the provider uses the names, URLs and signatures of AWS, but no TLS.
 func awsHosts() map[string]string {
 	hosts := map[string]string{"IAM": "iam"}
-	for name, host := range map[string]string{"SQS": "sqs", "S3": "s3", "S3_CONTROL": "s3-control", "STS": "sts",
+	for name, host := range map[string]string{"EKS": "eks", "SQS": "sqs", "S3": "s3", "S3_CONTROL": "s3-control", "STS": "sts",
 		"ECS": "ecs", "EC2": "ec2", "CLOUDWATCH_LOGS": "logs"} {
 		hosts[name] = host + "." + awsRegion
 	}
@@ -40,24 +40,33 @@ func awsHosts() map[string]string {
 // TestTheAWSServiceIsDeployed publishes, validates, plans, applies, changes and tears
 // down examples/aws-service, with a real runner, the provider hashicorp/aws and a server
 // that has AWS's APIs.
-func TestTheAWSServiceIsDeployed(t *testing.T) {
+func TestTheAWSServiceIsDeployed(t *testing.T) { runOnAWS(t, "service.txtar", "aws-service") }
+
+// TestAccessEntriesOfEKSArePlanned validates and plans examples/eks-access with the provider
+// hashicorp/aws. The server has no access entries, so nothing is applied.
+func TestAccessEntriesOfEKSArePlanned(t *testing.T) { runOnAWS(t, "access.txtar", "eks-access") }
+
+// runOnAWS runs a script of testdata/aws with an example.
+func runOnAWS(t *testing.T, script, name string) {
+	t.Helper()
 	tool, mirror := toolOrSkip(t), os.Getenv(awsProviderEnv)
 	if mirror == "" {
 		if os.Getenv(requireAWSProviderEnv) == "1" {
 			t.Fatalf("%s=1, but %s does not name the mirror that `go run ./tools/awsprovider` creates", requireAWSProviderEnv, awsProviderEnv)
 		}
-		t.Skipf("SKIPPED: EXAMPLES/AWS-SERVICE IS NEITHER VALIDATED NOR DEPLOYED. %s is not set; `go run ./tools/awsprovider` builds the provider and prints what to set it to.", awsProviderEnv)
+		t.Skipf("SKIPPED: EXAMPLES/%s IS NEITHER VALIDATED NOR PLANNED. %s is not set; `go run ./tools/awsprovider` builds the provider and prints what to set it to.", strings.ToUpper(name), awsProviderEnv)
 	}
 	t.Parallel() // the test waits most of the time
 	server := moto.Server{Own: true}
 	endpoint := server.Endpoint(t)
 	t.Cleanup(server.Stop)
-	example, err := filepath.Abs("../../examples/aws-service")
+	example, err := filepath.Abs(filepath.Join("../../examples", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	p := params("aws")
+	p.Dir, p.Files = "", []string{filepath.Join(p.Dir, script)}
 	p.Cmds["ready"] = ready
 	p.Cmds["aws"] = func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) != 3 {

@@ -13,9 +13,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fairlead/fairlead/runner/images/imagetest"
+	"github.com/fairlead/fairlead/runner/plugin/build/imagebuild/imagebuildtest"
 	"github.com/fairlead/fairlead/test/e2e"
 	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/dockerd"
+	"github.com/fairlead/fairlead/tools/kotool"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
 	"github.com/fairlead/fairlead/tools/shortrun"
@@ -38,7 +40,7 @@ func TestClosedInstallNeedsNoOtherNetwork(t *testing.T) {
 		"/plugins/images": program.Build(t, "runner/images"), "/plugins/kubernetes": program.Build(t, "runner/kubernetes")}, "/runner")
 	tools := dockerd.ImageWith(t, host, "tool", map[string]string{"/vendor/tool": program.Build(t, "test/vendortool")})
 	archive := tofu.NewMirror(t, true).Files[0]
-	plugins := program.Copies(t, "runner/kubernetes", "runner/images")
+	plugins, compiler := program.Copies(t, "runner/kubernetes", "runner/images"), kotool.Bin(t)
 	text, err := os.ReadFile(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +51,7 @@ func TestClosedInstallNeedsNoOtherNetwork(t *testing.T) {
 	}
 	t.Run("story", func(t *testing.T) {
 		p := params("closednetwork")
-		p.Cmds["ready"], p.Cmds["id"], p.Cmds["until"] = ready, id, until
+		p.Cmds["ready"], p.Cmds["id"], p.Cmds["until"], p.Cmds["built"] = ready, id, until, built
 		p.Cmds["api"], p.Cmds["expand"] = apiOf(t, kubeconfig), expand
 		doors := map[string]*e2e.Door{}
 		p.Cmds["door"] = func(ts *testscript.TestScript, neg bool, args []string) { // door NAME ADDRESS: connections inside reach it
@@ -79,6 +81,7 @@ func TestClosedInstallNeedsNoOtherNetwork(t *testing.T) {
 				"FAIRLEAD_PLUGINS": plugins, "FAIRLEAD_REGISTRY": program.Build(t, "cmd/fairlead-registry"), "FAIRLEAD_TOFU": tool,
 				"VENDOR": r.vendor.Host, "REGISTRY": r.own.Host, "CLUSTER": string(cluster[1]), "KUBECONFIG_FILE": kubeconfig,
 				"PROVIDERS": filepath.Join(filepath.Dir(archive), "../../.."), "PLATFORM": runtime.GOOS + "/" + runtime.GOARCH, "ARCHIVE": hashOf(t, archive),
+				"PATH": compiler + string(filepath.ListSeparator) + env.Getenv("PATH"), "BASE": imagebuildtest.Base(t, r.vendor.Host+"/static", nil, "linux/amd64"),
 				"RUNNER": program.Build(t, "runner"), "WITHIN": strings.Join(network.Within(), " "), "DOCKER": host, "IMAGE": image,
 			} {
 				env.Setenv(name, value)

@@ -47,6 +47,7 @@ func run() int {
 		Interrupts:   interrupts(cancel),
 		StartServer:  startServer,
 		AfterRestore: afterRestore,
+		KMSKey:       kmsKey,
 		Replay:       replay,
 	})
 }

@@ -12,11 +12,14 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/cli"
+	"github.com/fairlead/fairlead/pkg/approval"
+	approvalkms "github.com/fairlead/fairlead/pkg/approval/kms"
 	"github.com/fairlead/fairlead/pkg/awsrestore"
 	"github.com/fairlead/fairlead/pkg/local"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/direct"
 	"github.com/fairlead/fairlead/runner/step"
+	"github.com/fairlead/fairlead/runner/step/parts"
 )
 
 // serverGC is the GOGC percentage of a server. The live heap is a few MiB, and the heap
@@ -70,6 +73,19 @@ func afterRestore(ctx context.Context, o cli.RestoreOptions) (cli.AfterRestore, 
 	return cli.AfterRestore{Table: o.Table, Generation: r.Generation, Installs: r.Installs, Components: r.Components, Deployments: r.Deployments, Queues: r.Queues, Blobs: r.Blobs, Lost: r.Lost}, err
 }
 
+// kmsKey opens a key that signs approvals, with the person's own AWS credentials.
+func kmsKey(ctx context.Context, arn string) (approval.Signer, error) {
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find your AWS configuration: %w", err)
+	}
+	key, err := approvalkms.Open(ctx, cfg, arn)
+	if err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
 // withAgents is a control plane with agents that run in the same process.
 type withAgents struct {
 	*local.Server
@@ -113,5 +129,5 @@ func runnerAgent(args []string) int {
 
 // runnerStep runs `runner step`.
 func runnerStep(args []string) int {
-	return step.Main(context.Background(), args, step.Options{Version: buildVersion(), Stderr: os.Stderr, Environ: os.Environ()})
+	return step.Main(context.Background(), args, step.Options{Version: buildVersion(), Stderr: os.Stderr, Environ: os.Environ(), Parts: parts.All()})
 }

@@ -177,6 +177,8 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"an overlay that is not a pod's", "jobs.podTemplate", map[string]any{"containers": []any{}}, "/jobs/podTemplate"},
 		{"a job image without a digest", "jobs.image.repository", "registry.example/runner", "/jobs/image/digest"},
 		{"a role that is not an ARN", "workloadIdentity.aws.jobRoleARN", "jobs", "/workloadIdentity/aws/jobRoleARN"},
+		{"a role of an operation that is not an ARN", "workloadIdentity.aws.jobRoleARNs.readOnly", "plans", "/workloadIdentity/aws/jobRoleARNs/readOnly"},
+		{"a role of an operation that does not exist", "workloadIdentity.aws.jobRoleARNs.plan", "arn:aws:iam::123456789012:role/plans", "'plan'"},
 		{"a client id that is not a UUID", "workloadIdentity.azure.jobClientID", "jobs", "/workloadIdentity/azure/jobClientID"},
 		{"an account that is not a Google service account", "workloadIdentity.gcp.jobServiceAccount", "jobs@acme.com", "/workloadIdentity/gcp/jobServiceAccount"},
 		{"a port that needs root", "status.port", 80, "/status/port"},
@@ -187,6 +189,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"a secret in the values, which Helm stores", "secrets", map[string]any{"TOKEN": "hush-hush"}, "/secrets/TOKEN"},
 		{"a prefix that EKS refuses in groups of access entries", "jobs.groupPrefix", "eks-acme", "/jobs/groupPrefix"},
 		{"groups per role without accounts per role", "jobs", map[string]any{"groupPrefix": "acme", "accountPerRole": false}, "jobs.groupPrefix"},
+		{"AWS roles per operation without accounts per role: a plan would have the role of an apply", "jobs.accountPerRole", false, "jobRoleARNs"},
 		{"a Secret without its key", "secrets", map[string]any{"TOKEN": "kubernetes:shop"}, "/secrets/TOKEN"},
 		{"a name that no variable can have", "secrets", map[string]any{"my-token": "kubernetes:shop/token"}, "my-token"},
 		{"all resources of the core group: a plan that may read nodes/proxy runs programs", "jobs.clusterRules", rule("", "*", "get"), "jobs.clusterRules"},
@@ -196,8 +199,11 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.consequence, func(t *testing.T) {
 			values := set(base, tt.path, tt.value)
-			if tt.path == "persistence" {
+			switch tt.path {
+			case "persistence":
 				values = set(values, "replicas", 2)
+			case "jobs.accountPerRole":
+				values = set(values, "workloadIdentity.aws.jobRoleARNs", map[string]any{"readOnly": "arn:aws:iam::123456789012:role/plans"})
 			}
 			if _, err := render(c, values); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want something about %s", err, tt.want)
@@ -437,6 +443,7 @@ func TestPlanOfAnAdministratorIsBounded(t *testing.T) {
 // Without accounts per role the chart makes what it made before: one account with all permissions.
 func TestOneAccountIsStillPossible(t *testing.T) {
 	values := set(set(valuesOf(t, "eks"), "jobs.accountPerRole", false), "jobs.rules", rule("apps", "deployments", "*"))
+	values = set(values, "workloadIdentity.aws", map[string]any{"jobRoleARN": "arn:aws:iam::123456789012:role/fairlead-jobs"})
 	files, err := render(load(t), values)
 	if err != nil {
 		t.Fatal(err)
@@ -465,7 +472,9 @@ func TestUpgradeWithReusedValuesKeepsOneAccount(t *testing.T) {
 		}
 		delete(jobs, newer)
 	}
-	files, err := render(c, set(valuesOf(t, "eks"), "jobs.rules", rule("", "secrets", "get")))
+	delete(c.Values["workloadIdentity"].(map[string]any)["aws"].(map[string]any), "jobRoleARNs")
+	earlier := set(valuesOf(t, "eks"), "workloadIdentity.aws", map[string]any{"jobRoleARN": "arn:aws:iam::123456789012:role/fairlead-jobs"})
+	files, err := render(c, set(earlier, "jobs.rules", rule("", "secrets", "get")))
 	if err != nil {
 		t.Fatal(err)
 	}

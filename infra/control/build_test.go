@@ -300,11 +300,16 @@ const (
 )
 
 // The agent's file of the build runner names the secrets, and its role may read exactly these. The role of builds in CodeBuild
-// may read none.
+// may read none. The resources that the setting changes are as reviewed: the tests of functions deploy them.
 func TestOnlyTheBuildRunnerReadsItsLogins(t *testing.T) {
-	_, s := with(t, func(p *control.Props) {
+	template, s := with(t, func(p *control.Props) {
 		p.Build.Secrets = []string{"GHCR_LOGIN=" + loginARN + "#login", "GHCR_TOKEN=" + loginARN + "#token", "GITHUB_TOKEN=" + parameterARN}
 	})
+	all, changed := template.Raw["Resources"].(map[string]any), map[string]any{}
+	for _, id := range []string{"BuildRunnerRole", "BuildRunnerTask"} {
+		changed[id] = all[id]
+	}
+	infratest.Golden(t, infratest.Template{Raw: map[string]any{"Resources": changed}}, "testdata/logins.template.json")
 	file, problems := runnerspec.ParseAgent("file", []byte(infratest.TaskEnvironment(t, s, "BuildRunnerTask")["FAIRLEAD_AGENT_CONFIG"]))
 	if want := map[string]string{"GHCR_LOGIN": loginARN + "#login", "GHCR_TOKEN": loginARN + "#token", "GITHUB_TOKEN": parameterARN}; len(problems) > 0 || !maps.Equal(file.Secrets, want) || file.Final {
 		t.Errorf("the agent's file has the secrets %q and the problems %v, want %q", file.Secrets, problems, want)

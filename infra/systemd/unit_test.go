@@ -110,8 +110,8 @@ func TestVariablesAreDeclared(t *testing.T) {
 // that starts, with its launch token, until the step protects itself.
 func TestToolsCannotReadTheInstalledProgram(t *testing.T) {
 	modes := regexp.MustCompile(`(?m)^install (.*\bfairlead-runner\b.*) /usr/local/bin/`).FindAllStringSubmatch(read(t, "../../docs/vendor/runner-kinds.md"), -1)
-	if len(modes) != 1 || modes[0][1] != "-m 711 fairlead-runner" {
-		t.Errorf("the page installs the program with %q, want one installation by root with the mode 711", modes)
+	if len(modes) != 1 || modes[0][1] != "-m 711 fairlead-runner fairlead-step" {
+		t.Errorf("the page installs the programs with %q, want one installation by root with the mode 711", modes)
 	}
 	if text := read(t, unit); !strings.Contains(text, "\nExecStart=/usr/local/bin/fairlead-runner agent\n") || !strings.Contains(text, "\nUser=fairlead-runner\n") {
 		t.Error("the unit does not start this program as a user of its own")

@@ -136,6 +136,8 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeLogExpired, http.StatusNotFound, "The log table removed the log of this attempt before it was archived.", "The vendor's operator replays the dead letters, which archives the log from CloudWatch Logs. This works until `logRetentionDays` have passed."},
 		{fairlead.CodeLogNotFound, http.StatusNotFound, "The job has no log of this attempt.", "{job.show} lists its attempts."},
 		{fairlead.CodeNotAwaitingApproval, http.StatusConflict, "No plan of the deployment awaits approval.", "{deployment.show} shows its state."},
+		{fairlead.CodeInvalidApproval, http.StatusUnprocessableEntity, "A signed approval is too large.", "Sign the approval again."},
+		{fairlead.CodeSignatureRequired, http.StatusConflict, "The customer's policy asks for an approval that the customer signs.", "A person of the customer approves the plan with their key."},
 		{fairlead.CodePlanChanged, http.StatusConflict, "The component's plan is not the one that the request approves.", "Read the new plan before you approve it."},
 		{fairlead.CodeProvenanceInvalid, http.StatusConflict, "No key of the control plane signed that a build made the component's artifact from the source that the version names.", "Publish the app again with {app.publish}. Also find out who can write to the control plane's table."},
 		{fairlead.CodeProvenanceNotFound, http.StatusNotFound, "No build made the component's artifact, or a build of an earlier control plane did.", "{app.show} shows which components are built. Publish the app again with {app.publish} to build such a component again."},

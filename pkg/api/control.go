@@ -51,6 +51,10 @@ type (
 	}
 )
 
+// maxSignature is the size of the largest signed approval, in bytes. A deployment keeps one for each component, and the
+// table's items are limited.
+const maxSignature = 4096
+
 // controlRoutes registers the control API.
 func (s *server) controlRoutes() {
 	c := s.Control
@@ -410,16 +414,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 			}
 			return s.oneDeployment(ctx, r)
 		})
-	type approve struct {
-		DeploymentPath
-		Body wire.ApproveRequest
-	}
-	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that await approval",
-		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeNotAwaitingApproval, fairlead.CodePlanChanged, fairlead.CodePlanExpired, fairlead.CodeDeploymentState})},
-		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
-			r, err := c.ApproveDeployment(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans)
-			return answer(renderDeployment(r), err)
-		})
+	s.approveRoute(c)
 	register(s, op{Route: wire.CancelDeployment, auth: apiToken, tag: "Deployments", summary: "Cancel a deployment",
 		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeDeploymentState})},
 		func(ctx context.Context, in *DeploymentPath) (*body[wire.Deployment], error) {
@@ -462,6 +457,24 @@ func (s *server) oneDeployment(ctx context.Context, r control.Deployment) (*body
 	advise(&out, situations)
 	out.Situations = renderSituations(situations)
 	return answer(out, nil)
+}
+
+func (s *server) approveRoute(c *control.Control) {
+	type approve struct {
+		DeploymentPath
+		Body wire.ApproveRequest
+	}
+	register(s, op{Route: wire.ApproveDeployment, auth: apiToken, tag: "Deployments", summary: "Approve plans that await approval",
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeDeploymentNotFound, fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeNotAwaitingApproval, fairlead.CodeInvalidApproval, fairlead.CodeSignatureRequired, fairlead.CodePlanChanged, fairlead.CodePlanExpired, fairlead.CodeDeploymentState})},
+		func(ctx context.Context, in *approve) (*body[wire.Deployment], error) {
+			for component, envelope := range in.Body.Signatures {
+				if len(envelope) > maxSignature {
+					return nil, fairlead.Invalid(fairlead.CodeInvalidApproval, "the signed approval of component %.63q has %d bytes, and may have %d", component, len(envelope), maxSignature)
+				}
+			}
+			r, err := c.ApproveSigned(ctx, callerOf(ctx).org, fairlead.DeploymentID(in.Deployment), in.Body.Components, in.Body.Plans, in.Body.Signatures)
+			return answer(renderDeployment(r), err)
+		})
 }
 
 func (s *server) jobRoutes(c *control.Control) {

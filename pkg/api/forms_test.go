@@ -252,19 +252,20 @@ var ofItsForm = []string{"malformed-request", "invalid-request", "invalid-name",
 
 // free are slots whose strings must meet more conditions than the documented pattern.
 var free = map[string]string{
-	"create-webhook url":        "a URL of RFC 3986",
-	"create-webhook events":     "a type that exists",
-	"put-stack region":          "an existing AWS region",
-	"check-stack region":        "an existing AWS region",
-	"set-variables values":      "some names are reserved",
-	"create-runner text":        "a YAML document",
-	"update-runner text":        "a YAML document",
-	"create-runner file":        "permitted only with a document",
-	"update-runner file":        "permitted only with a document",
-	"create-runner aws_role":    "an ARN of IAM",
-	"create-trust issuer":       "the URL of an issuer",
-	"update-trust issuer":       "the URL of an issuer",
-	"publish-version artifacts": "an artifact for each component",
+	"create-webhook url":            "a URL of RFC 3986",
+	"create-webhook events":         "a type that exists",
+	"put-stack region":              "an existing AWS region",
+	"check-stack region":            "an existing AWS region",
+	"set-variables values":          "some names are reserved",
+	"create-runner text":            "a YAML document",
+	"update-runner text":            "a YAML document",
+	"create-runner file":            "permitted only with a document",
+	"update-runner file":            "permitted only with a document",
+	"create-runner aws_role":        "an ARN of IAM",
+	"create-trust issuer":           "the URL of an issuer",
+	"update-trust issuer":           "the URL of an issuer",
+	"publish-version artifacts":     "an artifact for each component",
+	"approve-deployment signatures": "a signed approval in base64",
 }
 
 func (s slot) String() string { return s.tg.op.OperationID + " " + s.name }

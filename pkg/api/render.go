@@ -244,7 +244,7 @@ func renderDeployment(d control.Deployment) wire.Deployment {
 		}
 		out.Components = append(out.Components, wire.DeploymentComponent{Name: n.Component, Action: run.Action, Trigger: string(run.Trigger), State: string(n.State),
 			Needs: append([]string{}, n.Needs...), PlanJob: string(n.PlanJob), Job: string(n.ApplyJob),
-			Plan: n.Digest, PlanExpiresAt: moment(d.PlanExpires(n)), Changes: renderChanges(n.Changes), Reason: string(n.Reason), Message: n.Message, ApprovedBy: renderActor(n.Approved)})
+			Plan: n.Digest, PlanExpiresAt: moment(d.PlanExpires(n)), Changes: renderChanges(n.Changes), Reason: string(n.Reason), Message: n.Message, ApprovedBy: renderActor(n.Approved), NeedsSignature: n.NeedsSignature})
 	}
 	advise(&out, diagnosis.OfDeployment(diagnosis.Deployment{Deployment: d.Deployment, Install: d.InstallName}, time.Time{}))
 	return out
@@ -302,7 +302,7 @@ func renderJob(j control.Job) wire.Job {
 		Reason: string(j.Reason), Message: j.Message, ExitCode: j.ExitCode, Salvaged: (*wire.Salvaged)(j.Salvaged), DiskFull: j.DiskFull, CreatedAt: j.Created.UTC(),
 		ClaimedAt: moment(j.Claimed), StartedAt: moment(j.Started), FinishedAt: moment(j.Finished), CanceledBy: renderActor(j.StopBy)}
 	if j.Plan != nil {
-		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes)}
+		out.Plan = &wire.Plan{Digest: j.Plan.Digest, NoOp: j.Plan.NoOp, Changes: wire.Changes(j.Plan.Changes), NeedsSignature: j.Plan.NeedsSignature, Artifact: j.Plan.Artifact}
 	}
 	if b := j.Build; b != nil {
 		out.Build = &wire.JobBuild{App: b.App, Component: b.Component, URL: b.From.URL, Chart: b.From.Chart, Ref: b.From.Ref, Revision: b.Revision, Artifact: b.Artifact}

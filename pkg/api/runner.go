@@ -194,7 +194,7 @@ func answerClaim(k control.Claim, err error) (*claimed, error) {
 func claimOf(k control.Claim) *wire.Claim {
 	return &wire.Claim{Job: string(k.ID), Epoch: k.Lease.Epoch,
 		Operation: string(k.Operation), Plugin: k.Plugin, Install: k.InstallName, InstallID: string(k.Install), Component: k.Component, Role: k.Role, PlanJob: string(k.PlanJob), Configuration: k.Configuration,
-		LaunchToken: k.LaunchToken, Bindable: k.Bindable, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size), Image: k.Image}
+		LaunchToken: k.LaunchToken, Bindable: k.Bindable, APIOnly: k.APIOnly, WarmStep: string(k.WarmStep), StartBefore: k.Lease.Expires.UTC(), GraceSeconds: int(k.Terms.OrDefault().Grace / time.Second), Size: sizeOf(k.Size), Image: k.Image}
 }
 
 // sizeOf returns nil for a job that asks for no size.
@@ -512,7 +512,7 @@ func readReport(in wire.FinishRequest) control.Report {
 	rep := control.Report{Outcome: in.Outcome, Reason: fairlead.Reason(in.Reason), Message: in.Message, ExitCode: in.ExitCode, Mutated: in.Mutated,
 		Salvaged: (*job.Salvaged)(in.Salvaged), DiskFull: in.DiskFull, LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
 	if in.Plan != nil {
-		rep.Plan = &control.Plan{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes)}
+		rep.Plan = &control.Plan{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes), NeedsSignature: in.Plan.NeedsSignature, Artifact: in.Plan.Artifact}
 		rep.ChangeSet = in.Plan.Summary
 		if in.Plan.ChangeSet != nil {
 			rep.ChangeSet, _ = json.Marshal(in.Plan.ChangeSet) // it has just been decoded from JSON

@@ -3,6 +3,7 @@
 package changeset
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -86,6 +87,15 @@ type Change struct {
 	Unknown    []string `json:"unknown,omitempty" doc:"JSON pointers into after: values that are known after the apply"`
 	Sensitive  []string `json:"sensitive,omitempty" doc:"JSON pointers into before and after: values that are hidden, or contain a hidden part"`
 	Omitted    bool     `json:"values_omitted,omitempty" doc:"The values are left out because they are too large"`
+}
+
+// UnmarshalJSON keeps the numbers of Before and After as json.Number: a float64 cannot hold all integers, and the digest of
+// a change set that a person approved must be that of the runner's.
+func (c *Change) UnmarshalJSON(b []byte) error {
+	type plain Change
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	return dec.Decode((*plain)(c))
 }
 
 // Counts counts the changes of a set. Its fields are those of wire.Changes.

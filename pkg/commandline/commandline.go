@@ -27,6 +27,7 @@ var lines = map[fairlead.Verb]string{
 	fairlead.VerbDeploymentFollow:    "deployment show {deployment} --follow",
 	fairlead.VerbDeploymentList:      "deployment list",
 	fairlead.VerbDeploymentRetry:     "deployment retry {deployment}",
+	fairlead.VerbDeploymentSign:      "approve {deployment} {component} --key FILE",
 	fairlead.VerbDeploymentShow:      "deployment show {deployment}",
 	fairlead.VerbGroupCreate:         "group create {group}",
 	fairlead.VerbGroupList:           "group list",

@@ -35,6 +35,8 @@ type JobEnded struct {
 	NoOp    bool     // for a plan job: the plan has no changes
 	Changes *Changes // for a plan job
 	Digest  string   // for a plan job: the digest of the saved plan
+	// NeedsSignature is, for a plan job, the rule of the customer's policy that asks for a signed approval; "": none.
+	NeedsSignature string
 }
 
 // UpToDate reports that a component needs no plan: its inputs are those of its last deployment. Nothing is known about
@@ -53,10 +55,12 @@ type Unplannable struct {
 
 // Approve approves the plans of the named components. If it names no component, it approves all waiting plans. Plans
 // maps a component to the digest of the plan that the person read. If a newer plan has replaced that plan, Apply
-// refuses the event.
+// refuses the event. Signatures maps a component to the customer's signed approval of its plan, a DSSE envelope. A
+// component whose plan needs a signature is not approved without one. Only the runner verifies signatures.
 type Approve struct {
 	Components []string
 	Plans      map[string]string
+	Signatures map[string][]byte
 	By         fairlead.Actor
 }
 
@@ -174,6 +178,7 @@ func jobEnded(d *Deployment, e JobEnded, at time.Time) ([]Command, error) {
 func (n *Node) plan(s NodeState) Command {
 	n.past(n.PlanJob)
 	n.State, n.PlanJob, n.Digest, n.PlannedAt, n.Changes, n.Approved = s, "", "", time.Time{}, nil, fairlead.Actor{}
+	n.NeedsSignature, n.Signature = "", nil
 	return Command{Component: n.Component, Operation: n.operation(false)}
 }
 
@@ -188,7 +193,7 @@ func planEnded(d *Deployment, n *Node, e JobEnded, at time.Time) []Command {
 		n.Reason, n.Message = e.Reason, e.Message
 		return nil
 	}
-	n.Changes, n.Digest, n.PlannedAt = e.Changes, e.Digest, at
+	n.Changes, n.Digest, n.PlannedAt, n.NeedsSignature = e.Changes, e.Digest, at, e.NeedsSignature
 	n.Reason, n.Message = "", ""
 	noOp := e.NoOp && n.Run == nil && !(n.blind() && (reconciled || n.Lost)) // a blind plan does not show what the lost apply left
 	switch {
@@ -216,6 +221,8 @@ func planEnded(d *Deployment, n *Node, e JobEnded, at time.Time) []Command {
 		if n.Restored {
 			n.Message = "the control plane was restored from a backup; the plan " + n.afterLoss()
 		}
+	case n.NeedsSignature != "":
+		n.State = Awaiting // the runner refuses the apply without the customer's signature, whatever the deployment asks for
 	case !d.Asks().waits(n.Changes):
 		n.State = Approved // advance starts it, after the actions that run before it
 	default:
@@ -244,7 +251,7 @@ func (d Deployment) start(n *Node) Command {
 	n.past(n.ApplyJob)
 	n.State, n.ApplyJob = Applying, ""
 	n.Message = ""
-	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest, Before: before}
+	return Command{Component: n.Component, Operation: n.operation(true), PlanJob: n.PlanJob, Digest: n.Digest, Signature: n.Signature, Before: before}
 }
 
 // maxReplans is how often a component is planned again because its apply ran at another place than its plan. Without
@@ -321,9 +328,20 @@ func unplannable(d *Deployment, e Unplannable) error {
 	return nil
 }
 
+// unsigned reports whether the event lacks the signature that the node's plan needs.
+func (n *Node) unsigned(e Approve) bool {
+	return n.NeedsSignature != "" && len(e.Signatures[n.Component]) == 0
+}
+
+func needsSignature(n *Node) error {
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeSignatureRequired,
+		Message: fmt.Sprintf("the customer's policy asks for a signed approval of component %s: %s", n.Component, n.NeedsSignature),
+		Hint:    "A person of the customer approves it with their key: {deployment.sign}."}
+}
+
 // approve marks nodes as approved; advance starts their jobs.
 func approve(d *Deployment, e Approve, at time.Time) error {
-	names := append(slices.Clone(e.Components), slices.Sorted(maps.Keys(e.Plans))...)
+	names := slices.Concat(e.Components, slices.Sorted(maps.Keys(e.Plans)), slices.Sorted(maps.Keys(e.Signatures)))
 	if err := refuseExpired(d, names, at); err != nil {
 		return err
 	}
@@ -343,14 +361,25 @@ func approve(d *Deployment, e Approve, at time.Time) error {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodePlanChanged,
 				Message: fmt.Sprintf("component %s has a newer plan than the one that the request approves", name), Hint: "Read the new plan before you approve it."}
 		}
+		if n.unsigned(e) {
+			return needsSignature(n)
+		}
 	}
 	approved := false
+	var unsigned *Node
 	for i := range d.Nodes {
 		n := &d.Nodes[i]
 		if n.State == Awaiting && (len(names) == 0 && !d.expired(n, at) || slices.Contains(names, n.Component)) {
-			n.State, n.Message, n.Approved = Approved, "", e.By
+			if n.unsigned(e) { // only if the request names no component
+				unsigned = n
+				continue
+			}
+			n.State, n.Message, n.Approved, n.Signature = Approved, "", e.By, e.Signatures[n.Component]
 			approved = true
 		}
+	}
+	if !approved && unsigned != nil {
+		return needsSignature(unsigned)
 	}
 	if !approved {
 		return fairlead.Conflict(fairlead.CodeNotAwaitingApproval, "deployment %s is %s: no plan waits for approval", d.ID, d.State)

@@ -146,6 +146,10 @@ type Node struct {
 	Reason    fairlead.Reason  `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
 	Approved  fairlead.Actor   `json:"approved,omitzero"` // who approved the last plan; zero: not approved, or approved by the deployment's settings
+	// NeedsSignature is the rule of the customer's policy that asks for a signed approval of the last plan; "": none.
+	NeedsSignature string `json:"needs_signature,omitempty"`
+	// Signature is the customer's signed approval of the last plan, which the step verifies; nil: none.
+	Signature []byte `json:"signature,omitempty"`
 }
 
 // Ask selects the plans that wait for a person's approval. All components of a deployment have the same Ask. A plan
@@ -313,5 +317,6 @@ type Command struct {
 	Operation job.Operation
 	PlanJob   fairlead.JobID // for an apply, destroy or run: the job whose saved plan is executed
 	Digest    string         // the digest of that saved plan
+	Signature []byte         // the customer's signed approval of that plan; nil: none
 	Before    time.Time      // when that plan expires: a job that no runner has claimed until then must not start; zero: no such time
 }

@@ -211,3 +211,54 @@ func TestPlanOnlySkipIsNoFailure(t *testing.T) {
 		})
 	}
 }
+
+// The customer's policy asks for a signature of the plan of web. A deployment that approves by itself waits for it, and a
+// person of the vendor cannot approve it without one.
+func TestPlanThatNeedsASignatureWaitsForIt(t *testing.T) {
+	planned := func(d deployment.Deployment) deployment.Deployment {
+		w := newWorld(t, d).do(deployment.Begin{})
+		id := w.open["plan web"]
+		after, cmds := begun(t, w.d, deployment.JobEnded{Job: id, State: job.Succeeded, Digest: "sha256:1", Changes: &deployment.Changes{Add: 1}, NeedsSignature: "approvals.changes"})
+		if len(cmds) != 0 || after.Node("web").State != deployment.Awaiting {
+			t.Fatalf("after the plan the component is %s with commands %+v", after.Node("web").State, cmds)
+		}
+		return after
+	}
+	d := planned(deployment.Deployment{Nodes: one(), AutoApprove: true})
+	for name, e := range map[string]deployment.Approve{
+		"all":                          {},
+		"by name":                      {Components: []string{"web"}},
+		"by its digest":                {Plans: map[string]string{"web": "sha256:1"}},
+		"signed for another component": {Components: []string{"web"}, Signatures: map[string][]byte{"db": []byte("signed")}},
+	} {
+		if _, _, err := deployment.Apply(d, e, t0); fairlead.KindOf(err) != fairlead.KindConflict && fairlead.KindOf(err) != fairlead.KindNotFound {
+			t.Errorf("approved %s without a signature: %v", name, err)
+		}
+	}
+	if _, _, err := deployment.Apply(d, deployment.Approve{Plans: map[string]string{"web": "sha256:0"}, Signatures: map[string][]byte{"web": []byte("signed")}}, t0); fairlead.CodeOf(err) != fairlead.CodePlanChanged {
+		t.Errorf("signed an older plan: %v", err)
+	}
+	after, cmds := begun(t, d, deployment.Approve{Signatures: map[string][]byte{"web": []byte("signed")}})
+	if len(cmds) != 1 || string(cmds[0].Signature) != "signed" || cmds[0].Operation != job.OpApply {
+		t.Fatalf("after the signature the commands are %+v", cmds)
+	}
+	// The apply ran at another place, so there is a new plan: the old signature is not used for it.
+	after, _ = begun(t, after, deployment.JobStarted{Component: "web", Operation: job.OpApply, Job: "job_apply"})
+	after, _ = begun(t, after, deployment.JobEnded{Job: "job_apply", State: job.Failed, Reason: fairlead.ReasonPlanElsewhere})
+	if n := after.Node("web"); n.Signature != nil || n.NeedsSignature != "" || n.State != deployment.Planning {
+		t.Errorf("the component is %+v", n)
+	}
+}
+
+// Of two plans, one needs a signature: a person approves "all", which approves the other one only.
+func TestApprovalOfAllLeavesThePlanThatNeedsASignature(t *testing.T) {
+	w := newWorld(t, deployment.Deployment{Nodes: []deployment.Node{{Component: "db", State: deployment.Pending}, {Component: "web", State: deployment.Pending}}}).do(deployment.Begin{})
+	d := w.d
+	for component, rule := range map[string]string{"db": "approvals.changes", "web": ""} {
+		d, _ = begun(t, d, deployment.JobEnded{Job: w.open["plan "+component], State: job.Succeeded, Digest: "sha256:1", Changes: &deployment.Changes{Add: 1}, NeedsSignature: rule})
+	}
+	d, cmds := begun(t, d, deployment.Approve{})
+	if d.Node("db").State != deployment.Awaiting || len(cmds) != 1 || cmds[0].Component != "web" {
+		t.Errorf("db is %s, and the commands are %+v", d.Node("db").State, cmds)
+	}
+}

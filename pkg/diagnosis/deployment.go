@@ -160,7 +160,7 @@ func (d Deployment) lost(n *deployment.Node) Situation {
 		}
 		s.Known = append(s.Known, fmt.Sprintf(texts.planned, n.PlanJob, changes(n.Changes)))
 		s.Next = append(s.Next, showJob(n.PlanJob, texts.show), byHand(texts.decide),
-			approve(d.ID, texts.approve, n.Component), cancelDeployment(d.ID, "changes nothing more; components that are not applied stay as they are"))
+			d.approveNode(n, texts.approve), cancelDeployment(d.ID, "changes nothing more; components that are not applied stay as they are"))
 	case deployment.NodeLost:
 		s.Next = append(s.Next, d.salvaged(j)...)
 		if d.Stop != "" {
@@ -494,10 +494,18 @@ func NotQueued(install string, a Ahead) *fairlead.Error {
 		Details: map[string]string{"deployment": string(a.ID), "state": string(a.State)}}
 }
 
+// approveNode returns the step that approves the plan of one component.
+func (d Deployment) approveNode(n *deployment.Node, effect string) Step {
+	if n.NeedsSignature != "" {
+		return sign(d.ID, n.Component, effect)
+	}
+	return approve(d.ID, effect, n.Component)
+}
+
 // approval returns the situation of plans that wait for approval.
 func (d Deployment) approval(nodes []*deployment.Node) Situation {
 	s := Situation{Kind: Approval}
-	var names []string
+	var names, unsigned []string // unsigned: those that need no signature
 	for _, n := range nodes {
 		names = append(names, n.Component)
 		known := fmt.Sprintf("%s: %s.", n.Component, changes(n.Changes))
@@ -508,6 +516,12 @@ func (d Deployment) approval(nodes []*deployment.Node) Situation {
 		if n.PlanJob != "" {
 			s.Next = append(s.Next, showJob(n.PlanJob, "shows the plan of "+n.Component))
 		}
+		if n.NeedsSignature == "" {
+			unsigned = append(unsigned, n.Component)
+			continue
+		}
+		s.Known = append(s.Known, fmt.Sprintf("The customer's policy asks for a signed approval of %s: %s.", n.Component, n.NeedsSignature))
+		s.Next = append(s.Next, sign(d.ID, n.Component, "approves the plan of "+n.Component+" with a key of the customer"))
 	}
 	if len(names) == 1 {
 		s.What = fmt.Sprintf("The plan of %s waits for approval. It has changed nothing yet.", names[0])
@@ -515,9 +529,13 @@ func (d Deployment) approval(nodes []*deployment.Node) Situation {
 	} else {
 		s.What = fmt.Sprintf("The plans of %s wait for approval. They have changed nothing yet.", strings.Join(names, ", "))
 	}
-	if lost := d.lostAwaiting(); lost { // the plan that follows a loss needs a separate approval
+	switch {
+	case len(unsigned) == 0:
+	case len(unsigned) < len(names):
+		s.Next = append(s.Next, approve(d.ID, "approves the plans that need no signature", unsigned...))
+	case d.lostAwaiting(): // the plan that follows a loss needs a separate approval
 		s.Next = append(s.Next, approve(d.ID, "approves the plans of components that were not lost", names...))
-	} else {
+	default:
 		s.Next = append(s.Next, approve(d.ID, "approves all waiting plans"))
 	}
 	s.Next = append(s.Next, cancelDeployment(d.ID, "rejects them"))

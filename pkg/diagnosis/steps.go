@@ -17,6 +17,10 @@ func approve(id fairlead.DeploymentID, effect string, components ...string) Step
 	return step(fairlead.VerbDeploymentApprove, fairlead.Args{Deployment: string(id), Components: components}, effect)
 }
 
+func sign(id fairlead.DeploymentID, component, effect string) Step {
+	return step(fairlead.VerbDeploymentSign, fairlead.Args{Deployment: string(id), Component: component}, effect)
+}
+
 func cancelDeployment(id fairlead.DeploymentID, effect string) Step {
 	return step(fairlead.VerbDeploymentCancel, fairlead.Args{Deployment: string(id)}, effect)
 }

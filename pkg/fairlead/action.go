@@ -26,6 +26,7 @@ const (
 	VerbDeploymentFollow    Verb = "deployment.follow"     // Deployment: show its progress until it has ended
 	VerbDeploymentList      Verb = "deployment.list"       //
 	VerbDeploymentRetry     Verb = "deployment.retry"      // Deployment
+	VerbDeploymentSign      Verb = "deployment.sign"       // Deployment, Component: approve its plan with a key of the customer
 	VerbDeploymentShow      Verb = "deployment.show"       // Deployment
 	VerbGroupCreate         Verb = "group.create"          // Group
 	VerbGroupList           Verb = "group.list"            //

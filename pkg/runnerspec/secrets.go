@@ -34,6 +34,9 @@ type Reference struct {
 	Text  string // the reference as the customer wrote it
 }
 
+// OfAWS reports whether the secret is in a store of AWS, which a step reads with a client of AWS.
+func (r Reference) OfAWS() bool { return r.Store == StoreSSM || r.Store == StoreSecretsManager }
+
 // Region returns the AWS region in the reference, or "" if the reference has no region.
 func (r Reference) Region() string {
 	if parts := strings.SplitN(r.Name, ":", 5); len(parts) == 5 && parts[0] == "arn" {

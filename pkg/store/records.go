@@ -291,6 +291,7 @@ type Job struct {
 	Slot        bool               `json:"slot,omitempty"`        // the job needs a slot of its runner
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy
+	Signature   []byte             `json:"signature,omitempty"`   // of apply and destroy: the customer's signed approval; nil: none
 	Plan        *Plan              `json:"plan,omitempty"`        // the report of a plan job
 	Build       *Build             `json:"build,omitempty"`       // of a build
 	DueAt       time.Time          `json:"due_at,omitzero"`       // time of its key in the Due index
@@ -397,6 +398,9 @@ type Plan struct {
 	Digest  string             `json:"digest"`
 	NoOp    bool               `json:"no_op"`
 	Changes deployment.Changes `json:"changes"`
+	// NeedsSignature is the rule of the customer's policy that asks for a signed approval; "": none.
+	NeedsSignature string `json:"needs_signature,omitempty"`
+	Artifact       string `json:"artifact,omitempty"` // sha256:… of the source; "": an earlier runner made the plan
 }
 
 // StateHead describes the Terraform state of a component in http storage: its

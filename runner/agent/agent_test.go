@@ -17,13 +17,14 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/config"
 	runstep "github.com/fairlead/fairlead/runner/step"
+	"github.com/fairlead/fairlead/runner/step/parts"
 	"github.com/fairlead/fairlead/test/plane"
 )
 
 // TestMain runs a step if the first argument is "step": the agents under test start this binary as their step program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "step" {
-		os.Exit(runstep.Main(context.Background(), os.Args[2:], runstep.Options{Stderr: os.Stderr, Environ: os.Environ()}))
+		os.Exit(runstep.Main(context.Background(), os.Args[2:], runstep.Options{Stderr: os.Stderr, Environ: os.Environ(), Parts: parts.All()}))
 	}
 	os.Exit(m.Run())
 }

@@ -26,6 +26,7 @@ type Site struct {
 	Runner  string // the runner's id
 	Setup   launchconfig.Setup
 	command []string // program and arguments that run a step
+	light   string   // program that runs a light step; "": command runs it
 	orphans *shim.Orphans
 }
 
@@ -41,7 +42,7 @@ func openExecutor(ctx context.Context, data, runner string, s launchconfig.Setup
 		return nil, fmt.Errorf("this program has no executor %s; it has %s. For kubernetes and ecs use the runner's image, or build the runner with -tags clusters",
 			s.Executor(), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
-	e, err := open(ctx, Site{Data: data, Steps: filepath.Join(data, stepsFolder), Runner: runner, Setup: s, command: o.StepCommand, orphans: o.orphans})
+	e, err := open(ctx, Site{Data: data, Steps: filepath.Join(data, stepsFolder), Runner: runner, Setup: s, command: o.StepCommand, light: o.light, orphans: o.orphans})
 	if err != nil {
 		return nil, fmt.Errorf("executor %s: %w", s.Executor(), err)
 	}
@@ -49,7 +50,11 @@ func openExecutor(ctx context.Context, data, runner string, s launchconfig.Setup
 }
 
 func openProcess(_ context.Context, s Site) (executor.Executor, error) {
-	return process.New(s.Steps, s.command, s.orphans), nil
+	p := process.Programs{Full: s.command}
+	if s.light != "" {
+		p.Light = []string{s.light}
+	}
+	return process.New(s.Steps, p, s.orphans), nil
 }
 
 // foldersOf returns the shared folders that a step in a container sees in addition to its own folder.

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/installseed"
 	"github.com/fairlead/fairlead/runner/internal/secretsource"
+	"github.com/fairlead/fairlead/runner/internal/secretsource/awsstore"
 )
 
 // makeSeed makes a seed of install keys in a new data folder. A folder that an agent of an earlier release has used gets none:
@@ -61,7 +62,7 @@ func (a *Agent) seeds(ctx context.Context) (string, error) {
 				given[name] = value
 			}
 		}
-		return secretsource.Source{Given: given}.Read(ctx, environment(a.environ, "AWS_REGION"), from)
+		return secretsource.Source{Given: given, AWS: awsstore.Read}.Read(ctx, environment(a.environ, "AWS_REGION"), from)
 	}
 	if by, err := a.executors.current(); err != nil || !a.ownSeed(by) {
 		return "", nil

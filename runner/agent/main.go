@@ -77,6 +77,7 @@ type Options struct {
 	// proctree.AwaitSurvivor.
 	AwaitTool func(ctx context.Context, workspace string) (proctree.Outcome, error)
 
+	light     string // program of light steps; "": there is none
 	ca        string // certificates, in PEM, that signed the control plane's certificate
 	plainHTTP bool   // allow http:// to another machine
 
@@ -159,6 +160,9 @@ func Run(ctx context.Context, cfg config.Runner, log *slog.Logger, o Options) er
 			return fmt.Errorf("find the runner's own program, which runs the steps: %w", err)
 		}
 		o.StepCommand = []string{self}
+	}
+	if o.Executor == nil && o.Direct == nil {
+		o.light = findLight(ctx, o.Version, log)
 	}
 	o.plainHTTP = cfg.AllowPlainHTTP || o.Direct != nil // a control plane next to the agent is on this machine, even if its URL names another host
 	if cfg.CAFile != "" {

@@ -213,11 +213,12 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		a.awaitBefore(ctx, attemptID)
 		in.Providers = a.cache.Usable(c.InstallID)
 	}
-	s, err := a.describe(by, attemptID, in, boundToken(c.LaunchToken, identity, c.Bindable))
+	token := boundToken(c.LaunchToken, identity, c.Bindable)
+	s, err := a.describe(by, attemptID, in, token)
 	if err != nil {
 		return nil, err
 	}
-	s.Identity, s.Image = identity, c.Image
+	s.Identity, s.Image, s.Light = identity, c.Image, isLight(c, in, token)
 	s.Role, _ = claimedRole(c) // The step refuses an operation that the type does not have.
 	sized(&s, c.Size)
 	if s.Folders, err = foldersOf(attemptID, in); err != nil {

@@ -46,6 +46,9 @@ type Step struct {
 	// divide its machine ignores them.
 	CPU    runnerspec.CPU
 	Memory runnerspec.Size
+	// Light reports that the job needs no client of a cloud and builds nothing. A driver that has a program without these
+	// starts the step in it, and others ignore it.
+	Light bool
 	// Image is the image, by digest, in which the step runs; "": that of the driver's configuration.
 	// Only a driver whose place has OwnImages starts such a step. The step runs the driver's program
 	// there, see EnvironIn.

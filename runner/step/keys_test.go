@@ -45,7 +45,7 @@ func TestStepTakesTheKeysOfItsInstall(t *testing.T) {
 		"a seed that is missing":    {"file:/missing/seed", "", "ins_1", "apply", 0, fairlead.ReasonInstallKeyUnavailable},
 		"a seed that is a password": {file("weak", "hunter2"), "", "ins_1", "apply", 0, fairlead.ReasonInstallKeyUnavailable},
 	} {
-		a := &execution{in: attempt.Input{InstallKey: c.reference, InstallID: c.install}, Env: Env{Seed: c.seed, ReadSecret: secretsource.Source{}.Read}}
+		a := &execution{in: attempt.Input{InstallKey: c.reference, InstallID: c.install}, Env: Env{Seed: c.seed, Parts: Parts{ReadSecret: secretsource.Source{}.Read}}}
 		var hidden []string
 		keys, err := a.takeKeys(t.Context(), events.JobSpec{Operation: c.operation}, func(secret string) { hidden = append(hidden, secret) })
 		if c.reason != "" {
@@ -74,7 +74,7 @@ func TestStepTakesTheKeysOfItsInstall(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	a := &execution{in: attempt.Input{InstallKey: "file:/missing/seed", InstallID: "ins_1"}, Env: Env{ReadSecret: secretsource.Source{}.Read}}
+	a := &execution{in: attempt.Input{InstallKey: "file:/missing/seed", InstallID: "ins_1"}, Env: Env{Parts: Parts{ReadSecret: secretsource.Source{}.Read}}}
 	if _, err := a.takeKeys(ended, events.JobSpec{Operation: "apply"}, func(string) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a canceled job reports %v", err)
 	}

@@ -9,13 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
-
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/joblog"
-	"github.com/fairlead/fairlead/pkg/joblog/cloudwatch"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 )
 
@@ -36,21 +32,21 @@ func (v apiTransport) append(ctx context.Context, offset int64, data []byte) (in
 }
 func (apiTransport) end(context.Context, wire.LogEnd) error { return nil }
 
-// cloudWatchTransport writes the log to CloudWatch Logs. The control plane reads the log there and indexes it.
-type cloudWatchTransport struct {
-	transport *cloudwatch.Transport
-	stream    joblog.Stream
+// directTransport writes the log to CloudWatch Logs. The control plane reads the log there and indexes it.
+type directTransport struct {
+	to     DirectLog
+	stream joblog.Stream
 }
 
-func (v cloudWatchTransport) append(ctx context.Context, offset int64, data []byte) (int64, error) {
-	if err := v.transport.Put(ctx, v.stream, offset, data); err != nil {
+func (v directTransport) append(ctx context.Context, offset int64, data []byte) (int64, error) {
+	if err := v.to.Put(ctx, v.stream, offset, data); err != nil {
 		return 0, err
 	}
 	return offset + int64(len(data)), nil
 }
 
-func (v cloudWatchTransport) end(ctx context.Context, e wire.LogEnd) error {
-	return v.transport.End(ctx, joblog.Info{Stream: v.stream, Size: e.Size, CRC32: e.CRC32, Ended: true, Truncated: e.Truncated})
+func (v directTransport) end(ctx context.Context, e wire.LogEnd) error {
+	return v.to.End(ctx, joblog.Info{Stream: v.stream, Size: e.Size, CRC32: e.CRC32, Ended: true, Truncated: e.Truncated})
 }
 
 // fallbackTransport uses the primary transport until the primary fails. After that it uses the secondary transport. If the
@@ -95,21 +91,18 @@ func (d *fallbackTransport) end(ctx context.Context, e wire.LogEnd) error {
 // API as fallback, or only the API.
 func (a *execution) newLogTransport(ctx context.Context, c *client.Client, access *wire.LogAccess, credentials *logCredentials) logTransport {
 	api := apiTransport{a.append(c)}
-	if access == nil {
+	if access == nil || a.OpenLog == nil {
 		return api
 	}
 	warn := func(err error) {
 		a.Log.Warn("cannot write the log to CloudWatch; the step sends it through the API", "job", a.in.Job, "err", err)
 	}
-	cfg, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(access.Region), awsconfig.WithCredentialsProvider(credentials),
-		awsconfig.WithHTTPClient(&http.Client{Transport: a.Transport}))
+	to, err := a.OpenLog(ctx, LogPlace{Region: access.Region, Group: access.Group, Credentials: credentials.current, HTTP: &http.Client{Transport: a.Transport}, Now: a.Now})
 	if err != nil {
 		warn(err)
 		return api
 	}
-	cfg.Credentials = credentials // without the SDK's cache: logCredentials caches them
-	return &fallbackTransport{primary: cloudWatchTransport{transport: cloudwatch.NewTransport(cfg, access.Group, a.Now),
-		stream: joblog.Stream{Job: string(a.in.Job), Epoch: a.in.Epoch}}, secondary: api, warn: warn}
+	return &fallbackTransport{primary: directTransport{to: to, stream: joblog.Stream{Job: string(a.in.Job), Epoch: a.in.Epoch}}, secondary: api, warn: warn}
 }
 
 // credentialsMargin is how long before their expiry the log's credentials are renewed. A throttled put retries for about a
@@ -138,8 +131,8 @@ type logCredentials struct {
 	last wire.LogAccess
 }
 
-// Retrieve implements aws.CredentialsProvider. If a renewal fails, it returns the last credentials until they expire.
-func (k *logCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
+// current returns credentials that are still valid. If a renewal fails, it returns the last credentials until they expire.
+func (k *logCredentials) current(ctx context.Context) (wire.CloudAccess, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if left := k.last.ExpiresAt.Sub(k.now()); left <= credentialsMargin {
@@ -150,11 +143,10 @@ func (k *logCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) 
 			k.hide(renewed.SessionToken)
 			k.last = renewed
 		case err == nil:
-			return aws.Credentials{}, errors.New("the job's log is in another log group now")
+			return wire.CloudAccess{}, errors.New("the job's log is in another log group now")
 		case left <= 0:
-			return aws.Credentials{}, fmt.Errorf("renew access to the log: %w", err)
+			return wire.CloudAccess{}, fmt.Errorf("renew access to the log: %w", err)
 		}
 	}
-	return aws.Credentials{AccessKeyID: k.last.AccessKeyID, SecretAccessKey: k.last.SecretAccessKey, SessionToken: k.last.SessionToken,
-		CanExpire: true, Expires: k.last.ExpiresAt, Source: "fairlead lease"}, nil
+	return k.last.CloudAccess, nil
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
 	"os"
@@ -26,17 +27,14 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/component"
-	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/transport"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
-	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 	"github.com/fairlead/fairlead/runner/internal/providers"
 	"github.com/fairlead/fairlead/runner/internal/secretsource"
 	"github.com/fairlead/fairlead/runner/plugin"
-	"github.com/fairlead/fairlead/runner/plugin/build"
 	"github.com/fairlead/fairlead/runner/plugin/check"
 	"github.com/fairlead/fairlead/runner/plugin/program"
 	"github.com/fairlead/fairlead/runner/plugin/script"
@@ -50,6 +48,7 @@ type Options struct {
 	Version string    // version of the runner; "" if unknown
 	Stderr  io.Writer // for faults; the agent reports its last lines
 	Environ []string  // "name=value"; Main takes the launch token from it
+	Parts   Parts     // the zero value: the program runs only jobs that need none of them
 }
 
 // Main runs `runner step` and returns its exit code. It handles the process's signals and adopts orphaned descendants, so
@@ -127,9 +126,11 @@ func Main(ctx context.Context, args []string, o Options) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, stopSignals(own.image)...)
 	defer signal.Stop(signals)
-	return Run(ctx, dir, in, token, Env{Version: o.Version, Image: own.image, Plugins: Plugins(dir, in, env, own.variables), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
+	parts := o.Parts
+	parts.ReadSecret = secretsource.Source{Given: given, AWS: parts.ReadSecret}.Read
+	return Run(ctx, dir, in, token, Env{Version: o.Version, Image: own.image, Plugins: Plugins(dir, in, env, own.variables, parts), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
-		TakeRole: awsrole.Take, ProveRole: awsrole.Prove, ReadSecret: secretsource.Source{Given: given}.Read, Seed: seed, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
+		Parts: parts, Seed: seed, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
 // exitOf returns the step's exit code for err. If the disk is full, it is ExitDiskFull, so that the agent can report the
@@ -162,8 +163,8 @@ type Work interface {
 	Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error)
 }
 
-// Env is what a step gets from its process and machine. Every field but Version, TakeRole, ProveRole, ReadSecret, Seed,
-// Image, Secrets and Confine is required.
+// Env is what a step gets from its process and machine. Every field but Version, Parts, Seed, Image, Secrets and Confine is
+// required.
 type Env struct {
 	Version   string
 	Plugins   Work
@@ -177,15 +178,7 @@ type Env struct {
 	// Kill kills all processes that the job started, until none is left or ctx ends. It returns the number of killed
 	// processes.
 	Kill func(ctx context.Context) (int, error)
-	// TakeRole assumes the AWS role of the job's operation, and passes each secret of the role's credentials to hide.
-	// TakeRole is required only if the job has a role.
-	TakeRole func(ctx context.Context, w awsrole.Wanted, folder string, hide func(secret string)) (*awsrole.Taken, error)
-	// ProveRole proves the AWS role of this process for a challenge. region is STS's; "": the process's region. ProveRole is
-	// required only if the launch token is bound to a role.
-	ProveRole func(ctx context.Context, region string, c awsiam.Challenge) (awsiam.Proof, error)
-	// ReadSecret returns the value of a customer's secret. region is for a reference without a region; "": the process's
-	// region. ReadSecret is required only if the customer gives secrets, or the input refers to a seed.
-	ReadSecret func(ctx context.Context, region string, from runnerspec.Reference) (string, error)
+	Parts
 	// Seed has the seeds of the install keys, for a step whose input names no place of them; "": there are none.
 	Seed    string
 	Image   string   // the image in which the step runs, by digest; "": that of the runner
@@ -209,17 +202,19 @@ func Run(ctx context.Context, dir attempt.Dir, in attempt.Input, token string, s
 }
 
 // Plugins returns the runner's plugins, configured for the step in dir. image has the variables of the step's own image.
-func Plugins(dir attempt.Dir, in attempt.Input, env, image []string) plugin.Registry {
+func Plugins(dir attempt.Dir, in attempt.Input, env, image []string, parts Parts) plugin.Registry {
 	mirror, _ := providers.ParseMirror(in.Mirror) // the agent refuses to start with a wrong one
 	tf := terraform.New(terraform.Config{
-		Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Programs: programs(in), Install: dir.Path(providers.Private),
+		Data: in.Data, Work: in.WorkIn(), Tool: in.Tofu, PluginCache: in.PluginCache, Providers: in.Providers, Mirror: mirror, Buckets: parts.Buckets, Programs: programs(in), Install: dir.Path(providers.Private),
 		CLIConfig: in.CLIConfig, PassEnv: in.PassEnv, Environ: env, CA: in.CA,
 	})
 	registry := plugin.Registry{
 		check.Name:     check.Plugin{},
 		terraform.Name: tf,
-		build.Name:     build.New(build.Config{PassEnv: in.PassEnv, Environ: env}),
 		script.Name:    script.New(script.Config{PassEnv: in.PassEnv, Environ: env, Image: image}),
+	}
+	if parts.Plugins != nil {
+		maps.Copy(registry, parts.Plugins(in.PassEnv, env))
 	}
 	for _, t := range component.Types() {
 		if t.Protocol {

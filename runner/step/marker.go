@@ -7,7 +7,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/cancelmark"
-	"github.com/fairlead/fairlead/runner/internal/cancelwatch"
 )
 
 const (
@@ -24,15 +23,15 @@ const (
 
 // watchMarker looks for the attempt's cancel marker until ctx ends or the marker exists. Then it
 // sends one value on the returned channel, which makes the lease's next renewal due. It returns
-// nil if the attempt has no marker.
+// nil if the attempt has no marker, or if this program cannot read markers.
 func (a *execution) watchMarker(ctx context.Context, started wire.Started, credentials *logCredentials) <-chan struct{} {
-	if started.Cancel == nil || credentials == nil {
+	if started.Cancel == nil || credentials == nil || a.FindMarker == nil {
 		return nil
 	}
-	m := &cancelwatch.Marker{Place: cancelmark.Place(*started.Cancel), Region: started.Log.Region, Credentials: credentials,
-		HTTP: &http.Client{Transport: a.Transport}, Now: a.Now}
+	exists := a.FindMarker(Marker{Place: cancelmark.Place(*started.Cancel), Region: started.Log.Region, Credentials: credentials.current,
+		HTTP: &http.Client{Transport: a.Transport}, Now: a.Now})
 	found := make(chan struct{}, 1)
-	go a.look(ctx, m.Found, found)
+	go a.look(ctx, exists, found)
 	return found
 }
 

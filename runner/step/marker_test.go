@@ -14,10 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
+	"github.com/fairlead/fairlead/runner/internal/cancelwatch"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -86,6 +89,15 @@ func (b *billedPlane) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("no route") // CloudWatch Logs: the log takes the other way
 }
 
+// signedLook looks for a marker as package parts does.
+func signedLook(m Marker) func(context.Context) (bool, error) {
+	w := &cancelwatch.Marker{Place: m.Place, Region: m.Region, HTTP: m.HTTP, Now: m.Now, Credentials: aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		a, err := m.Credentials(ctx)
+		return aws.Credentials{AccessKeyID: a.AccessKeyID, SecretAccessKey: a.SecretAccessKey, SessionToken: a.SessionToken}, err
+	})}
+	return w.Found
+}
+
 // stackGrace returns the grace of the jobs of a customer's stack whose runner has the defaults.
 func stackGrace(t *testing.T) time.Duration {
 	r := runnerspec.Parse("runner.yaml", []byte("runner_configuration: {type: local}\nstate_storage_configuration: {type: http}\n"))
@@ -135,7 +147,7 @@ func TestMarkerBringsCancelWithin3Seconds(t *testing.T) {
 				a := &execution{dir: attempt.Dir(t.TempDir()), in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Plugin: "tool", Operation: "apply", Data: t.TempDir(),
 					Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}},
 					Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: b,
-						Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() { t.Error("the tool was killed") }, Kill: func(context.Context) (int, error) { return 0, nil }}}
+						Parts: Parts{FindMarker: signedLook}, Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() { t.Error("the tool was killed") }, Kill: func(context.Context) (int, error) { return 0, nil }}}
 				if code := a.run(t.Context(), "launch"); code != attempt.ExitFinished {
 					t.Errorf("exit code %d", code)
 				}
@@ -162,7 +174,7 @@ func TestMarkerBringsCancelWithin3Seconds(t *testing.T) {
 
 // A job without direct access to AWS has no marker.
 func TestNoMarkerWithoutCredentials(t *testing.T) {
-	a := &execution{Env: Env{Log: slog.New(slog.DiscardHandler)}}
+	a := &execution{Env: Env{Log: slog.New(slog.DiscardHandler), Parts: Parts{FindMarker: signedLook}}}
 	for _, started := range []wire.Started{{}, {Cancel: &wire.CancelMarker{URL: "https://dynamodb.example", Table: "cancels", Key: "k"}}} {
 		if hint := a.watchMarker(t.Context(), started, nil); hint != nil {
 			t.Errorf("%+v: the step looks for a marker", started)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/runner/internal/awsrole"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -16,7 +15,7 @@ const roleTimeout = 30 * time.Second
 
 // takeRole assumes the AWS role of the job's operation. If the operation has no role, it returns nil. After takeRole has
 // returned, the log masks the role's secrets.
-func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole.Taken, error) {
+func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*Role, error) {
 	r := a.in.Role
 	if r == nil {
 		return nil, nil
@@ -26,7 +25,7 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole
 	}
 	bounded, cancel := context.WithTimeout(ctx, roleTimeout)
 	defer cancel()
-	taken, err := a.TakeRole(bounded, awsrole.Wanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job)}, a.workspace.Path, secrets.Add)
+	taken, err := a.TakeRole(bounded, RoleWanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job)}, a.workspace.Path, secrets.Add)
 	if err == nil {
 		return taken, nil
 	}
@@ -37,7 +36,7 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*awsrole
 		Message: fmt.Sprintf("the role of the operation %s cannot be assumed, so nothing was changed: %v. Check that the customer's stack exists and that the runner is enabled in it", a.in.Operation, err)}
 }
 
-func environOf(t *awsrole.Taken) map[string]string {
+func environOf(t *Role) map[string]string {
 	if t == nil {
 		return nil
 	}

@@ -131,7 +131,7 @@ const promptAnswer = 2 * time.Second
 // start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
 // gets the same answer. The step ID is in no file: with it and the launch token, a tool could get the lease of its job.
 func (a *execution) start(ctx context.Context, c *client.Client, token string) (wire.Started, error) {
-	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance}}
+	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance, events.FieldApprovals}}
 	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
 		// Each try has a new proof, because STS refuses an old one. The client's own repetitions take seconds.
 		var err error
@@ -154,6 +154,9 @@ func (a *execution) proof(ctx context.Context, token string, statement []byte) (
 	region := ""
 	if a.in.Role != nil {
 		region = a.in.Role.Region
+	}
+	if a.ProveRole == nil {
+		return nil, errors.New("the launch token is bound to an AWS role, and this program of the runner has no client of AWS")
 	}
 	p, err := a.ProveRole(ctx, region, awsiam.Challenge{Nonce: bound.Nonce(token), Audience: audience, Statement: statement})
 	if err != nil {

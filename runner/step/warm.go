@@ -7,9 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/cancelmark"
@@ -17,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
-	"github.com/fairlead/fairlead/runner/internal/cancelwatch"
 )
 
 const (
@@ -117,6 +113,9 @@ type markerOfWarm struct {
 
 // findMarker asks the control plane for the place of the marker, once. An older control plane has none.
 func (a *execution) findMarker(ctx context.Context, c *client.Client) *markerOfWarm {
+	if a.FindMarker == nil {
+		return &markerOfWarm{}
+	}
 	ctx, cancel := context.WithTimeout(ctx, awaitSlack)
 	defer cancel()
 	m, err := c.GetWarmMarker(ctx, a.in.Warm.ID)
@@ -124,9 +123,9 @@ func (a *execution) findMarker(ctx context.Context, c *client.Client) *markerOfW
 		a.Log.Debug("this step has no marker; it asks for its job each second", "warm", a.in.Warm.ID, "err", err)
 		return &markerOfWarm{}
 	}
-	w := &cancelwatch.Marker{Place: cancelmark.Place(m.Marker), Region: m.Region, HTTP: &http.Client{Transport: a.Transport}, Now: a.Now,
-		Credentials: credentials.StaticCredentialsProvider{Value: aws.Credentials{AccessKeyID: m.AccessKeyID, SecretAccessKey: m.SecretAccessKey, SessionToken: m.SessionToken}}}
-	return &markerOfWarm{found: w.Found, since: a.Now()}
+	found := a.FindMarker(Marker{Place: cancelmark.Place(m.Marker), Region: m.Region, HTTP: &http.Client{Transport: a.Transport}, Now: a.Now,
+		Credentials: func(context.Context) (wire.CloudAccess, error) { return m.CloudAccess, nil }})
+	return &markerOfWarm{found: found, since: a.Now()}
 }
 
 // await returns when it is time to ask the control plane.

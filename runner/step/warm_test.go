@@ -151,7 +151,7 @@ func TestWarmStepLooksForItsMarker(t *testing.T) {
 					Warm: &attempt.Warm{ID: "wrm_1", Role: component.Provision, Expires: begun.Add(5 * time.Minute)}}
 				ctx, cancel := context.WithDeadline(t.Context(), begun.Add(5*time.Minute))
 				defer cancel()
-				Run(ctx, attempt.Dir(t.TempDir()), in, "warm", Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+				Run(ctx, attempt.Dir(t.TempDir()), in, "warm", Env{Parts: Parts{FindMarker: signedLook}, Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 					Signals: make(chan os.Signal, 1), Plugins: plugin.Registry{}, NewID: func() string { return "step-1234" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }})
 				if started.IsZero() || started.Sub(assigned) > tc.within || polls > tc.polls || looks > tc.looks || markers != 1 {
 					t.Errorf("started %s after the assignment, after %d polls, %d looks and %d requests for the marker; want at most %s, %d polls, %d looks and one request", started.Sub(assigned), polls, looks, markers, tc.within, tc.polls, tc.looks)

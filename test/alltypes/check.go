@@ -69,7 +69,7 @@ func (s *Story) checkGone() {
 		s.T.Errorf("the install is still known: %v", err)
 	}
 	if s.Sandbox != nil {
-		if _, err := s.API.GetRunner(s.T.Context(), s.Sandbox.Runner(s.Name)); !client.HasCode(err, "runner-not-found") {
+		if _, err := s.API.GetRunner(s.T.Context(), s.Sandbox.RunnerOf(s.Name)); !client.HasCode(err, "runner-not-found") {
 			s.T.Errorf("the runner in the sandbox is still known: %v", err)
 		}
 	}

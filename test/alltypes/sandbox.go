@@ -27,14 +27,17 @@ const (
 // components. The test's cluster exists already, so the module that creates the cluster has its facts as inputs.
 type Sandbox struct {
 	Kind      string // of the sandbox, such as aws-eks
+	Runner    string // kind of the runner in it
 	Namespace string // of the runner in it, and of its jobs; it exists
 	Image     string // of that runner, by digest: a node of the cluster can pull it
 	Port      int    // of that runner's status
-	Registry  string // URL of the registry of the install
+	Registry  string // of the install, as a runner's configuration has it in one line: {type: oci, url: "https://…"}
+	PlanRole  string // ARN of the AWS role of that runner's plans; "": they have none
+	JobRole   string // ARN of the AWS role of its other jobs; "": they have none
 }
 
-// Runner returns the name of the runner in the sandbox of an install.
-func (*Sandbox) Runner(install string) string { return install + "-" + inner }
+// RunnerOf returns the name of the runner in the sandbox of an install.
+func (*Sandbox) RunnerOf(install string) string { return install + "-" + inner }
 
 // module is the module of the component that creates the sandbox.
 //
@@ -49,6 +52,8 @@ const (
   endpoint: {}
   ca: {}
   token: {sensitive: true}
+  plan-role: {}
+  job-role: {}
 `
 	declaration = `
 sandbox:
@@ -57,9 +62,9 @@ sandbox:
   runner:
     deployed_by: ` + inner + `
     configuration:
-      runner_configuration: {type: kubernetes, job: {namespace: %[2]s}}
+      runner_configuration: {type: %[7]s, job: {namespace: %[2]s}}
       state_storage_configuration: {type: http}
-      registry: {type: oci, url: "%[3]s"}
+      registry: %[3]s
     trust:
       issuer: ${sandbox.outputs.issuer}
       keys: ${sandbox.outputs.keys}
@@ -69,7 +74,7 @@ sandbox:
   ` + ground + `:
     type: terraform
     source: ./` + ground + `
-    vars: {issuer: "${inputs.issuer}", keys: "${inputs.keys}", endpoint: "${inputs.endpoint}", ca: "${inputs.ca}"}
+    vars: {issuer: "${inputs.issuer}", keys: "${inputs.keys}", endpoint: "${inputs.endpoint}", ca: "${inputs.ca}", plan_role: "${inputs.plan-role}", job_role: "${inputs.job-role}"}
 
   ` + inner + `:
     type: helm
@@ -84,6 +89,7 @@ sandbox:
       persistence: {existingClaim: data}
       podLabels: {release: "${sandbox.outputs.release}"}
       jobs: {clusterAdmin: true, keepFor: 1s}
+      workloadIdentity: {aws: {jobRoleARN: "${sandbox.outputs.job_role}", jobRoleARNs: {readOnly: "${sandbox.outputs.plan_role}"}}}
 `
 )
 
@@ -105,7 +111,7 @@ func (b *Sandbox) declare(dir, release, chart string) error {
 		}
 		app = strings.Replace(app, part.at, part.at+strings.TrimPrefix(part.text, "\n"), 1)
 	}
-	app = strings.NewReplacer("%[1]s", b.Kind, "%[2]s", b.Namespace, "%[3]s", b.Registry, "%[4]s", repository, "%[5]s", digest, "%[6]d", fmt.Sprint(b.Port)).Replace(app + declaration)
+	app = strings.NewReplacer("%[1]s", b.Kind, "%[2]s", b.Namespace, "%[3]s", b.Registry, "%[4]s", repository, "%[5]s", digest, "%[6]d", fmt.Sprint(b.Port), "%[7]s", b.Runner).Replace(app + declaration)
 	main, err := module.ReadFile("sandbox/" + ground + "/main.tf")
 	if err != nil {
 		return err
@@ -132,7 +138,7 @@ func (s *Story) facts() map[string]any {
 	var keys map[string]any
 	get("/.well-known/openid-configuration", &about)
 	get("/openid/v1/jwks", &keys)
-	return map[string]any{"issuer": about.Issuer, "keys": keys, "endpoint": s.Cluster.URL(), "ca": string(kube.Authority(s.T, s.Cluster.URL())), "token": s.Cluster.Token()}
+	return map[string]any{"issuer": about.Issuer, "keys": keys, "endpoint": s.Cluster.URL(), "ca": string(kube.Authority(s.T, s.Cluster.URL())), "token": s.Cluster.Token(), "plan-role": s.Sandbox.PlanRole, "job-role": s.Sandbox.JobRole}
 }
 
 // checkSandbox fails the test if a job of these deployments ran on the wrong runner, or at the wrong time: what creates the sandbox,
@@ -154,7 +160,7 @@ func (s *Story) checkSandbox(deployments []string) {
 	}
 	outside := []string{ground, inner}
 	for _, j := range jobs {
-		want := s.Sandbox.Runner(s.Name)
+		want := s.Sandbox.RunnerOf(s.Name)
 		if slices.Contains(outside, j.Component) {
 			want = in.Runner
 		}

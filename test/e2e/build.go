@@ -28,8 +28,9 @@ type Programs struct {
 // Build skips the test if the machine has neither OpenTofu nor Terraform.
 func Build(t testing.TB) Programs {
 	t.Helper()
+	installed := program.CopiesWith(t, raceFlags, "runner", "runner/fairlead-step") // the agent finds fairlead-step beside itself
 	return Programs{Tool: findTool(t), Fairlead: program.Build(t, "cmd/fairlead", raceFlags...),
-		Runner: program.Build(t, "runner", raceFlags...), Command: program.Build(t, "cmd/fairlead")}
+		Runner: filepath.Join(installed, "runner"), Command: program.Build(t, "cmd/fairlead")}
 }
 
 func findTool(t testing.TB) string {

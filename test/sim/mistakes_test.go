@@ -182,6 +182,17 @@ func mistakes() []mistake {
 		{name: "a component is built again though its commit has not changed", edit: edit{"pkg/control/internal/execution/builds.go",
 			"	if err != nil || ok {\n		out.Earlier", "	if err != nil || ok && id == \"\" {\n		out.Earlier"},
 			within: 180, finds: []string{"unchanged-is-not-built"}},
+		{name: "the artifact of a build is recorded as what was built", edit: edit{"pkg/control/internal/execution/builds.go",
+			"b.Artifact, b.Revision = built.Artifact, built.Revision", "b.Revision, b.Artifact = built.Artifact, built.Revision"},
+			within: 20, finds: []string{"builds-have-one-result"}},
+		{name: "a version does not name the build of its artifact", edit: edit{"pkg/control/internal/catalog/builds.go",
+			"BuiltBy{Job: id, Revision: b.Revision}", "BuiltBy{Revision: b.Revision}"},
+			also:   []edit{{"pkg/control/internal/catalog/provenance.go", "	return err == nil, nil\n}\n\n// keptBuilds", "	return b.Artifact != \"\", nil\n}\n\n// keptBuilds"}},
+			within: 20, finds: []string{"versions-have-their-artifacts"}},
+		{name: "the build of another commit counts as that of the component", edit: edit{"pkg/control/internal/catalog/builds.go",
+			"if !has || !old.SameBuild(c) || ", "if !has || old.Name != c.Name || "},
+			also:   []edit{{"pkg/control/internal/catalog/provenance.go", "	return err == nil, nil\n}\n\n// keptBuilds", "	return b.Artifact != \"\", nil\n}\n\n// keptBuilds"}},
+			within: 1500, finds: []string{"versions-have-their-artifacts"}},
 		{name: "each runner builds", edit: edit{"pkg/control/internal/runners/builder.go",
 			"if r.V.Builds && ", "if "},
 			within: 20, finds: []string{"jobs-go-to-their-runner"}},
@@ -277,8 +288,10 @@ func mistakes() []mistake {
 		//   - A budget of log bytes is not counted, or counts for another runner: the logs of
 		//     the simulator's tools are as short as one append, which is always stored. The
 		//     suite joblogtest and TestLogOfANoisyRunnerIsCut see it.
-		//   - A version takes the build of another commit, or a build takes the report of an
-		//     earlier attempt: the signed statement about the build is compared too.
+		//   - A version takes the build of another commit: without a second mistake, the signed
+		//     statement about the build refuses it. The table plants both.
+		//   - A build keeps the result of an attempt that died between two writes of its
+		//     report: no seed of the first 60 has such a death of a build.
 		//   - A log does not continue at the control plane's offset: this needs a power
 		//     loss at the end, and then the report is refused in any case.
 	}

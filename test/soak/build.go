@@ -81,7 +81,8 @@ func build(dir string) (p programs, noClock, err error) {
 	}
 	overlay, noClock := writeOverlay(dir)
 	p.Clock = noClock == nil
-	for _, b := range []struct{ out, pkg string }{{p.Fairlead, "cmd/fairlead"}, {p.Runner, "runner"}} {
+	for _, b := range []struct{ out, pkg string }{{p.Fairlead, "cmd/fairlead"}, {p.Runner, "runner"},
+		{filepath.Join(dir, "fairlead-step"), "runner/fairlead-step"}} {
 		args := []string{"build", "-o", b.out}
 		if p.Clock {
 			args = append(args, "-overlay", overlay)

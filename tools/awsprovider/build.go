@@ -24,10 +24,10 @@ import (
 const version = "6.34.0"
 
 // services returns the services of the resources and data sources in
-// examples/aws-service, by the provider's names. aws_partition is in meta, the security
-// groups are in ec2.
+// examples/aws-service and examples/eks-access, by the provider's names. aws_partition is in
+// meta, the security groups are in ec2.
 func services() []string {
-	return []string{"ec2", "ecs", "iam", "logs", "meta", "s3", "sqs", "sts"}
+	return []string{"ec2", "ecs", "eks", "iam", "logs", "meta", "s3", "sqs", "sts"}
 }
 
 // The code of the build is a part of the cache folder's name, because a change of the

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// The list of built services equals the services that the example uses.
-func TestEveryServiceOfTheExampleIsBuilt(t *testing.T) {
+// The list of built services equals the services that the examples use.
+func TestEveryServiceOfTheExamplesIsBuilt(t *testing.T) {
 	// The names in resource types that differ from the provider's names of the services.
 	other := map[string]string{"cloudwatch": "logs", "security": "ec2", "vpc": "ec2", "partition": "meta", "caller": "sts"}
-	modules, err := filepath.Glob("../../examples/aws-service/*/*.tf")
+	modules, err := filepath.Glob("../../examples/*/*/*.tf")
 	if err != nil || len(modules) == 0 {
 		t.Fatal(modules, err)
 	}
@@ -34,7 +34,7 @@ func TestEveryServiceOfTheExampleIsBuilt(t *testing.T) {
 	}
 	slices.Sort(used)
 	if used = slices.Compact(used); !slices.Equal(used, services()) {
-		t.Errorf("the example uses %q, but the built services are %q", used, services())
+		t.Errorf("the examples use %q, but the built services are %q", used, services())
 	}
 }
 

@@ -1,5 +1,5 @@
 // Command awsprovider builds the provider hashicorp/aws from its pinned source with only
-// the services that examples/aws-service needs. It prints the folder of a mirror with the
+// the services that the examples need. It prints the folder of a mirror with the
 // provider, for `provider_installation` of OpenTofu and Terraform.
 //
 // The whole provider has some 250 services. To compile it takes more than an hour on two
@@ -47,7 +47,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("awsprovider", flag.ExitOnError)
 	source := flags.String("source", "tools/awsprovider/source", "the folder of the module that pins the provider's source")
-	more := flags.String("services", "", "services beyond those of examples/aws-service, by the provider's names, with commas: kms,sns")
+	more := flags.String("services", "", "services beyond those of the examples, by the provider's names, with commas: kms,sns")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

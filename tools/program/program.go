@@ -66,24 +66,60 @@ func Other(t testing.TB, below, importPath string) string {
 // the folder from. It returns their folder below root.
 func folder(t testing.TB, root, from, pattern string, flags []string) string {
 	t.Helper()
+	dir, err := built(root, from, pattern, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Path is Build for code that has no test, such as TestMain.
+func Path(pkg string, flags ...string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	dir, err := built(root, root, module+"/"+pkg, flags)
+	return filepath.Join(dir, filepath.Base(pkg)), err
+}
+
+// Beside builds the program of package pkg and copies it to the folder. It is for TestMain of a test binary that plays a program
+// which looks for this one beside itself.
+func Beside(folder, pkg string, flags ...string) error {
+	path, err := Path(pkg, flags...)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, filepath.Base(pkg)), content, 0o755)
+}
+
+// built is folder without a test.
+func built(root, from, pattern string, flags []string) (string, error) {
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{pattern}, flags...), "\x00")))
 	short := strings.TrimPrefix(pattern, module+"/")
 	name := fmt.Sprintf("%s-%x", strings.NewReplacer("/", "-", "...", "all").Replace(short), sum[:4])
 	dir := filepath.Join(root, "bin", "test", name)
-	once, _ := built.LoadOrStore(dir, sync.OnceValue(func() error { return build(from, dir, pattern, flags) }))
-	if err := once.(func() error)(); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	once, _ := builds.LoadOrStore(dir, sync.OnceValue(func() error { return build(from, dir, pattern, flags) }))
+	return dir, once.(func() error)()
 }
 
 // Copies builds the programs of packages of this module, and returns a new folder with a copy of each. They are copies, because
 // a confined job may not leave the folder by a link.
 func Copies(t testing.TB, packages ...string) (dir string) {
 	t.Helper()
+	return CopiesWith(t, nil, packages...)
+}
+
+// CopiesWith is like Copies. flags are flags of go build.
+func CopiesWith(t testing.TB, flags []string, packages ...string) (dir string) {
+	t.Helper()
 	dir = t.TempDir()
 	for _, pkg := range packages {
-		text, err := os.ReadFile(Build(t, pkg))
+		text, err := os.ReadFile(Build(t, pkg, flags...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,8 +141,8 @@ func Write(t testing.TB, path string, content []byte) {
 	}
 }
 
-// built maps each folder to a function that builds its programs once in this process.
-var built sync.Map
+// builds maps each folder to a function that builds its programs once in this process.
+var builds sync.Map
 
 // build builds the programs into dir with the go.mod of the folder from, unless a process
 // of the same run has built them.

@@ -125,6 +125,7 @@ func allowedSkips(short bool) []allowedSkip {
 		add("it needs servers that take a minute to build, and 200 MB: make test-all runs it",
 			testName{"runner/plugin/terraform", "TestStateInAnotherCloud"})
 		add("it takes minutes: make test-all runs it",
+			testName{"cmd/fairlead", "TestAccessEntriesOfEKSArePlanned"},
 			testName{"cmd/fairlead", "TestTheAWSServiceIsDeployed"},
 			testName{"functions/internal/awstest", "TestCancellationTravelsByItsMarker"},
 			testName{"functions/internal/awstest", "TestChainOnTheStacksWaitsForOneStart"},
@@ -132,6 +133,7 @@ func allowedSkips(short bool) []allowedSkip {
 			testName{"functions/internal/awstest", "TestStoryOfAllTypesOnTheStacksSurvivesKills"},
 			testName{"functions/internal/awstest", "TestStoryWithSandboxOnTheStacks"},
 			testName{"functions/internal/awstest", "TestStoryWithSandboxOnTheStacksSurvivesKills"},
+			testName{"functions/internal/awstest", "TestImageWithGoBuildsForAnInstall"},
 			testName{"functions/internal/awstest", "TestDirectLaunchDeploysWithoutARunner"},
 			testName{"functions/internal/awstest", "TestEveryKindUsesItsOwnQueueAndLog"},
 			testName{"functions/internal/awstest", "TestSharedRunnersJobsAreKeptApart"},

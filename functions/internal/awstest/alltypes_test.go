@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/fairlead/fairlead/functions/internal/iamtest"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -51,8 +54,10 @@ func TestStoryOfAllTypesOnTheStacksSurvivesKills(t *testing.T) {
 }
 
 // TestStoryWithSandboxOnTheStacks begins with an install that has no cluster. The runner of the customer's stack creates the sandbox
-// and deploys a second runner there with the chart. The pods of that runner run all other jobs. A person approves each plan, five
-// times for a first deployment. The teardown goes the other way, and nothing is left.
+// and deploys a second runner there, of kind aws-eks, with the chart. The pods of that runner run all other jobs. They have no login:
+// each proves its service account to STS, takes the role that the chart gives the account, and copies images into the customer's ECR
+// with it. The roles are those that the page shows. A person approves each plan, five times for a first deployment. The teardown goes
+// the other way, and nothing is left.
 func TestStoryWithSandboxOnTheStacks(t *testing.T) {
 	skipIfShort(t)
 	w := newStacksStory(t, true)
@@ -80,6 +85,17 @@ type stacksStory struct {
 	warm  *warmSteps
 	node  *kubelettest.Kubelet // of the sandbox; nil: the install has none
 }
+
+// The runner in the sandbox: its namespace, its Helm release, and the roles of AWS that its chart gives to the service accounts of jobs.
+const (
+	inSandbox    = "fairlead"
+	innerRunner  = "agent"
+	planRole     = "arn:aws:iam::" + accountID + ":role/acme-plans"
+	jobRole      = "arn:aws:iam::" + accountID + ":role/acme-jobs"
+	jobsAccount  = "system:serviceaccount:" + inSandbox + ":" + innerRunner + "-fairlead-runner-jobs"
+	rolesOfJobs  = "../../../docs/vendor/runner-kinds.md"
+	rolesHeading = "### AWS roles of jobs\n"
+)
 
 // newStacksStory publishes the app, and creates the install and its stack. With a sandbox, only a second runner, which the install
 // deploys, is in the cluster. Without one, the tasks of the stack reach the cluster by a kubeconfig.
@@ -128,16 +144,71 @@ func (st *stacksStory) makeSandbox(kubeconfig string, environ []string) {
 	cfg.QPS, cfg.Burst = 200, 400
 	admin, err := kubernetes.NewForConfig(cfg)
 	w.ok("make a client of the cluster", err)
-	const namespace = "fairlead"
-	_, err = admin.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err = admin.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: inSandbox}}, metav1.CreateOptions{})
 	w.ok("make a namespace", err)
-	st.node = kubelettest.Start(w.t, admin, namespace, kubelettest.Options{Image: runnerOf, Program: program.Build(w.t, "runner", "-tags=clusters"), Cluster: cfg,
+	st.node = kubelettest.Start(w.t, admin, inSandbox, kubelettest.Options{Image: runnerOf, Program: program.Build(w.t, "runner", "-tags=clusters"), Cluster: cfg, Region: region,
 		Environ: slices.Concat([]string{"AWS_EC2_METADATA_DISABLED=true"}, w.environ, environ)})
-	registry := imagetest.Start(w.t)
 	port, err := testserver.FreePort()
 	w.ok("find a port", err)
-	st.HasImage = func(in, digest string) bool { return registry.Pull(w.t, in+"/web@"+digest) == digest }
-	st.Sandbox = &alltypes.Sandbox{Kind: "aws-eks", Namespace: namespace, Image: runnerOf, Port: port, Registry: registry.URL()}
+	st.makeRoles(admin)
+	st.Sandbox = &alltypes.Sandbox{Kind: "aws-eks", Runner: "aws-eks", Namespace: inSandbox, Image: runnerOf, Port: port, PlanRole: planRole, JobRole: jobRole,
+		Registry: fmt.Sprintf("{type: ecr, account: %q, region: %s, prefix: fairlead}", accountID, region)}
+}
+
+// makeRoles makes the cluster's issuer an identity provider of the account, and the roles of jobs, as the page shows them.
+func (st *stacksStory) makeRoles(admin kubernetes.Interface) {
+	w := st.w
+	get := func(path string) []byte {
+		text, err := admin.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(w.t.Context())
+		w.ok("get "+path, err)
+		return text
+	}
+	var about struct{ Issuer string }
+	w.ok("read the cluster's issuer", json.Unmarshal(get("/.well-known/openid-configuration"), &about))
+	provider := iamtest.Provider{Issuer: about.Issuer, Keys: get("/openid/v1/jwks")}
+	w.guard.AddProvider(provider)
+
+	page, err := os.ReadFile(rolesOfJobs)
+	w.ok("read the page", err)
+	_, section, _ := strings.Cut(string(page), rolesHeading)
+	section = strings.NewReplacer("oidc.eks.eu-central-1.amazonaws.com/id/EXAMPLED539D4633E53DE1B71EXAMPLE", strings.TrimPrefix(about.Issuer, "https://"),
+		"system:serviceaccount:fairlead-jobs:acme-fairlead-runner-jobs", jobsAccount).Replace(section)
+	var shown []string // the trust policy, the permissions of plans, and those of other jobs
+	for range 3 {
+		_, after, _ := strings.Cut(section, "```json\n")
+		text, rest, _ := strings.Cut(after, "```")
+		shown, section = append(shown, text), rest
+	}
+	policy := func(text string) (p iamtest.Policy) {
+		w.ok("read a policy of the page", json.Unmarshal([]byte(text), &p))
+		return p
+	}
+	ofPlans := subjects.ReplaceAllString(shown[0], `${1}"`+jobsAccount+`-read-only"`)
+	w.guard.AddRole(iamtest.Role{ARN: planRole, Trust: policy(ofPlans), Policies: []iamtest.Policy{policy(shown[1])}})
+	w.guard.AddRole(iamtest.Role{ARN: jobRole, Trust: policy(shown[0]), Policies: []iamtest.Policy{policy(shown[1]), policy(shown[2])}})
+}
+
+// subjects finds the service accounts in a trust policy.
+var subjects = regexp.MustCompile(`(:sub": )\[[^\]]*\]`)
+
+// checkRoles fails the test if a job in the sandbox took the role of another operation, or if no job used a role.
+func (st *stacksStory) checkRoles() {
+	w := st.w
+	taken := map[string]map[string]bool{planRole: {}, jobRole: {}} // accounts by role
+	for _, a := range w.guard.Assumed() {
+		if of := taken[a.Role]; of != nil {
+			of[strings.TrimPrefix(a.Subject, jobsAccount)] = true
+		}
+	}
+	want := map[string]map[string]bool{planRole: {"-read-only": true}, jobRole: {"-deploy": true, "-deprovision": true}}
+	if !reflect.DeepEqual(taken, want) {
+		w.t.Errorf("the roles in the sandbox were taken by the accounts %v, want %v", taken, want)
+	}
+	for _, used := range []struct{ role, action string }{{planRole, "ecr:BatchGetImage"}, {jobRole, "ecr:CreateRepository"}, {jobRole, "ecr:PutImage"}, {jobRole, "ecr:BatchDeleteImage"}} {
+		if w.guard.Uses(used.role, used.action) == 0 {
+			w.t.Errorf("no job in the sandbox used %s with the role %s", used.action, used.role)
+		}
+	}
 }
 
 // kill kills the container of each job when the job has done its work and has not reported it.
@@ -171,6 +242,9 @@ func (st *stacksStory) end() {
 	defer st.stop()
 	if w.t.Failed() {
 		return
+	}
+	if st.Sandbox != nil {
+		st.checkRoles()
 	}
 	for _, role := range []string{"ReadOnlyRole", "ProvisionRole", "DeprovisionRole"} {
 		if len(w.sessionsOf(c.attribute(role, "Arn"))) == 0 {

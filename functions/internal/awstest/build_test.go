@@ -1,6 +1,7 @@
 package awstest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 		t.Fatalf("the stack has the build runner %q, and the control plane the runners %+v; want the same one", v.kept["BuildRunner"], registered)
 	}
 
-	stop := v.startTask(v.stackResolver(), "BuildRunnerTask")
+	stop := v.startTask(v.stackResolver(nil), "BuildRunnerTask")
 	defer stop()
 	v.cli("runner", "check", "build", "--timeout", "1m")
 	b := ask[wire.Runner](v.world, "runner", "show", "build")
@@ -76,10 +77,11 @@ func TestBuildRunnerRunsBesideControlPlane(t *testing.T) {
 }
 
 // stackResolver resolves, in the existing account, the template with the parameters
-// that the stack has.
-func (v *vendor) stackResolver() *resolver {
+// that the stack has. changed replaces resources of the template, as settings of the stack do.
+func (v *vendor) stackResolver(changed map[string]resource) *resolver {
 	v.account.t.Helper()
 	r := &resolver{t: v.account.t, tmpl: releasedTemplate(v.account.t, v.kept), made: v.made}
+	maps.Copy(r.tmpl.Resources, changed)
 	for _, m := range []struct {
 		kind   string
 		create func(string, map[string]any) made

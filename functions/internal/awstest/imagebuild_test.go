@@ -165,7 +165,7 @@ func TestDockerfileIsBuiltByCodeBuildAndInstalled(t *testing.T) {
 	defer v.close()
 	v.BuildRunner = "build"
 	v.ok("deploy with a build runner", v.Do(t.Context()))
-	r := v.stackResolver()
+	r := v.stackResolver(nil)
 	v.buildImages()
 	pass := []string{"FAIRLEAD_PLUGINS=" + program.Copies(t, "runner/kubernetes", "runner/images")}
 	// The build runner has a login for the registry of the base image.

@@ -38,20 +38,33 @@ var taskResources = map[string]bool{
 // contain. environ replaces variables of the template. stop ends the runner; call it before the test ends.
 func (w *world) startTask(r *resolver, definition string, environ ...string) (stop func()) {
 	w.t.Helper()
-	task := r.tmpl.Resources[definition].Properties
-	role := r.text(task["TaskRoleArn"])
-	container := task["ContainerDefinitions"].([]any)[0].(map[string]any)
-	image, args := "runner/direct", []string{} // without a command, the program of the image of direct launch
-	if command, ok := container["Command"].([]any); ok {
+	image, args := "runner/direct", commandOf(r, definition) // without a command, the program of the image of direct launch
+	if len(args) > 0 {
 		image = "runner"
-		for _, a := range command {
-			args = append(args, r.text(a))
-		}
 	}
 	cmd := exec.Command(program.Build(w.t, image, "-tags=clusters"), append(args, "--data", w.t.TempDir())...)
-	cmd.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY", "AWS_REGION=" + region, "AWS_EC2_METADATA_DISABLED=true"}, w.environ...)
+	cmd.Env = append([]string{"FAIRLEAD_TOFU=" + os.Getenv("FAIRLEAD_TOFU"), "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY"}, w.environ...)
+	return w.startContainer(r, definition, cmd, environ...)
+}
+
+// commandOf returns the command of a task's container, without the program.
+func commandOf(r *resolver, definition string) (args []string) {
+	command, _ := r.tmpl.Resources[definition].Properties["ContainerDefinitions"].([]any)[0].(map[string]any)["Command"].([]any)
+	for _, a := range command {
+		args = append(args, r.text(a))
+	}
+	return args
+}
+
+// startContainer starts the program of a task's container, which has the environment of its image. It adds that of the task
+// definition, the credentials of the task's role, and environ.
+func (w *world) startContainer(r *resolver, definition string, cmd *exec.Cmd, environ ...string) (stop func()) {
+	w.t.Helper()
+	task := r.tmpl.Resources[definition].Properties
+	role := r.text(task["TaskRoleArn"])
+	cmd.Env = append(cmd.Env, "AWS_REGION="+region, "AWS_EC2_METADATA_DISABLED=true")
 	cmd.Env = append(cmd.Env, w.credentials(role)...)
-	for _, v := range container["Environment"].([]any) {
+	for _, v := range task["ContainerDefinitions"].([]any)[0].(map[string]any)["Environment"].([]any) {
 		pair := v.(map[string]any)
 		if value := r.text(pair["Value"]); value != "" {
 			cmd.Env = append(cmd.Env, r.text(pair["Name"])+"="+value)

@@ -102,8 +102,8 @@ func connect(t testing.TB, a *account, others map[string]http.Handler) *world {
 	lambda, err := w.guard.Handler("LAMBDA", http.HandlerFunc(w.serveInvocation))
 	w.ok("guard Lambda", err)
 	served["lambda."+region+".amazonaws.com"] = lambda
-	// The services of the apps in customers' accounts.
-	for host, service := range map[string]string{"iam.amazonaws.com": "IAM", "ec2." + region + ".amazonaws.com": "EC2", "*.s3-control." + region + ".amazonaws.com": "S3_CONTROL"} {
+	// The services of the apps in customers' accounts, and the secrets of the vendor's builds.
+	for host, service := range map[string]string{"secretsmanager." + region + ".amazonaws.com": "SECRETS_MANAGER", "iam.amazonaws.com": "IAM", "ec2." + region + ".amazonaws.com": "EC2", "*.s3-control." + region + ".amazonaws.com": "S3_CONTROL"} {
 		h, err := w.guard.Handler(service, w.toMoto())
 		w.ok("guard "+service, err)
 		served[host] = h

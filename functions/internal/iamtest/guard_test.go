@@ -28,6 +28,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/fairlead/fairlead/functions/internal/iamtest"
+	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 	"github.com/fairlead/fairlead/test/hosts"
 	"github.com/fairlead/fairlead/tools/iamsimulator"
 	"github.com/fairlead/fairlead/tools/moto"
@@ -382,6 +383,77 @@ func TestEndedSessionIsRefused(t *testing.T) {
 	for i, want := range []string{"ExpiredTokenException", ""} {
 		if err := c.receive(keys[i], "renewed"); code(err) != want {
 			t.Errorf("session %d of 2 after the end of the first: %v, want %q", i+1, err, want)
+		}
+	}
+}
+
+// A token of a service account takes a role if the role's trust policy permits it: the token of this provider, for STS, of this
+// account, while it is valid. The session has the permissions of the role.
+func TestTokenOfServiceAccountTakesItsRole(t *testing.T) {
+	c := newCloud(t)
+	cluster, other := oidctest.Unserved("https://oidc.eks.eu-central-1.amazonaws.com/id/ABC", c.time), oidctest.Unserved("https://oidc.eks.eu-central-1.amazonaws.com/id/ABC", c.time)
+	provider := iamtest.Provider{Issuer: cluster.URL, Keys: cluster.KeySet()}
+	c.AddProvider(provider)
+	const name, jobs = "oidc.eks.eu-central-1.amazonaws.com/id/ABC", role + "jobs"
+	trusting := func(condition map[string]any) iamtest.Role {
+		return iamtest.Role{ARN: jobs, Policies: []iamtest.Policy{allow([]any{"sqs:*"}, queues+"jobs")}, Trust: iamtest.Policy{"Version": "2012-10-17", "Statement": []any{map[string]any{
+			"Effect": "Allow", "Principal": map[string]any{"Federated": provider.ARN(account)}, "Action": "sts:AssumeRoleWithWebIdentity", "Condition": condition}}}}
+	}
+	good := map[string]any{"StringEquals": map[string]any{name + ":aud": "sts.amazonaws.com"}, "StringLike": map[string]any{name + ":sub": []any{"system:serviceaccount:fairlead:jobs-d*", "system:serviceaccount:fairlead:jobs-provision"}}}
+	c.AddRole(trusting(good))
+	take := func(token string) (aws.Credentials, error) {
+		out, err := sts.New(sts.Options{Region: region, HTTPClient: c.client}).AssumeRoleWithWebIdentity(t.Context(), &sts.AssumeRoleWithWebIdentityInput{
+			RoleArn: aws.String(jobs), RoleSessionName: aws.String("pod"), WebIdentityToken: &token})
+		if err != nil {
+			return aws.Credentials{}, err
+		}
+		return aws.Credentials{AccessKeyID: *out.Credentials.AccessKeyId, SecretAccessKey: *out.Credentials.SecretAccessKey, SessionToken: *out.Credentials.SessionToken}, nil
+	}
+	of := func(account string) map[string]any {
+		return map[string]any{"sub": "system:serviceaccount:fairlead:" + account}
+	}
+	token := cluster.Token("sts.amazonaws.com", of("jobs-deploy"))
+	k, err := take(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeQueues(t, "jobs", "foreign")
+	if err := c.receive(k, "jobs"); err != nil {
+		t.Errorf("the session cannot do what its role may: %v", err)
+	}
+	if err := c.receive(k, "foreign"); code(err) != "AccessDeniedException" {
+		t.Errorf("the session does what its role may not: %v", err)
+	}
+	if a := c.Assumed(); len(a) != 1 || a[0].Subject != "system:serviceaccount:fairlead:jobs-deploy" || a[0].Role != jobs {
+		t.Errorf("the assumed roles are %+v", a)
+	}
+	for what, bad := range map[string]string{
+		"another account":               cluster.Token("sts.amazonaws.com", of("agent")),
+		"the account of plans":          cluster.Token("sts.amazonaws.com", of("jobs-read-only")),
+		"a token for another party":     cluster.Token("https://fairlead.example.com", of("jobs-deploy")),
+		"a token that another signed":   other.Token("sts.amazonaws.com", of("jobs-deploy")),
+		"a token that is no token":      "x",
+		"another namespace's account":   cluster.Token("sts.amazonaws.com", map[string]any{"sub": "system:serviceaccount:default:jobs-deploy"}),
+		"an account with a longer name": cluster.Token("sts.amazonaws.com", of("jobs-deploy:x")),
+	} {
+		if _, err := take(bad); code(err) != "AccessDenied" || c.lastReport() == nil {
+			t.Errorf("%s: %v, want a refusal that is reported", what, err)
+		}
+	}
+	c.later(2 * time.Hour)
+	if _, err := take(token); code(err) != "AccessDenied" {
+		t.Errorf("an expired token: %v, want AccessDenied", err)
+	}
+	// What the Guard cannot decide is refused and reported.
+	for what, condition := range map[string]map[string]any{
+		"no condition on the account":              {"StringEquals": map[string]any{name + ":aud": "sts.amazonaws.com"}},
+		"another operator":                         {"StringNotEquals": map[string]any{name + ":aud": "sts.amazonaws.com", name + ":sub": "system:serviceaccount:fairlead:jobs-deploy"}},
+		"an asterisk without a pattern's operator": {"StringEquals": map[string]any{name + ":aud": "sts.amazonaws.com", name + ":sub": "system:serviceaccount:fairlead:*"}},
+	} {
+		c.AddRole(trusting(condition))
+		c.lastReport()
+		if _, err := take(cluster.Token("sts.amazonaws.com", of("jobs-deploy"))); code(err) != "AccessDenied" || c.lastReport() == nil {
+			t.Errorf("%s: %v, want a refusal that is reported", what, err)
 		}
 	}
 }

@@ -69,6 +69,8 @@ type Guard struct {
 	lives    map[string]time.Duration // of the sessions of a role, by its ARN; absent: what the caller asks for
 	expired  map[string]bool          // sessions that Expire ended, by access key
 	deleted  map[string]int           // how often a role was deleted, by its ARN
+
+	providers map[string]Provider // identity providers, by their issuer
 }
 
 // use is an action of a session of a role.
@@ -89,14 +91,18 @@ type Table struct {
 }
 
 // Assumption is a session that STS opened for a caller.
-type Assumption struct{ Role, Session, AccessKeyID string }
+type Assumption struct {
+	Role, Session, AccessKeyID string
+	Subject                    string // of the token of an identity provider by which the caller took the role; "": the caller is a principal of AWS
+}
 
 // New returns the Guard of an account that has no roles.
 func New(o Options) *Guard {
 	g := &Guard{Options: o, sts: ststest.New(o.Now), roles: map[string]Role{}, policies: map[string]Policy{}, tables: map[string]Table{}, buckets: map[string]string{},
 		sessions: map[string]session{}, decided: map[string]bool{}, allowed: map[use]int{}, lives: map[string]time.Duration{}, expired: map[string]bool{},
-		deleted: map[string]int{}}
+		deleted: map[string]int{}, providers: map[string]Provider{}}
 	g.sts.LetCallersAssume(g.assume)
+	g.sts.LetTokensAssume(g.assumeWithToken)
 	return g
 }
 

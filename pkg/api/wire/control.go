@@ -327,6 +327,8 @@ type DeploymentComponent struct {
 
 	Next       []NextStep `json:"next,omitempty" doc:"What a person can do next"`
 	ApprovedBy *Actor     `json:"approved_by,omitempty" doc:"Who approved the plan; absent if no approval was needed"`
+
+	NeedsSignature string `json:"needs_signature,omitempty" doc:"Rule of the customer's policy that asks for an approval signed by the customer; absent: none"`
 }
 
 // Changes counts what a plan would do.
@@ -343,6 +345,7 @@ type Changes struct {
 type ApproveRequest struct {
 	Components []string          `json:"components,omitempty" maxItems:"1000"`
 	Plans      map[string]string `json:"plans,omitempty" doc:"Digests of the plans that the caller has read, by component. The control plane refuses a plan that has changed since"`
+	Signatures map[string][]byte `json:"signatures,omitempty" doc:"Approvals that a person of the customer signed, by component: DSSE envelopes, in base64, of at most 4,096 bytes each. The runner verifies them"`
 }
 
 // Job is one operation on one component, run by a runner.
@@ -387,10 +390,13 @@ type JobDeath struct {
 
 // Plan describes a saved plan. It never holds the plan itself.
 type Plan struct {
-	Digest    string         `json:"digest" doc:"sha256:… of the saved plan; approvals and the apply refer to it"`
-	Changes   Changes        `json:"changes"`
-	NoOp      bool           `json:"no_op"`
-	ChangeSet *changeset.Set `json:"change_set,omitempty" doc:"What the plan would do, sensitive values masked; on single jobs only"`
+	Digest  string  `json:"digest" doc:"sha256:… of the saved plan; approvals and the apply refer to it"`
+	Changes Changes `json:"changes"`
+	NoOp    bool    `json:"no_op"`
+	// NeedsSignature is the rule of the customer's policy that asks for a signed approval.
+	NeedsSignature string         `json:"needs_signature,omitempty" maxLength:"300" doc:"Rule of the customer's policy that asks for an approval signed by the customer; absent: none"`
+	Artifact       string         `json:"artifact,omitempty" maxLength:"100" doc:"sha256:… of the component's source from which the plan was made"`
+	ChangeSet      *changeset.Set `json:"change_set,omitempty" doc:"What the plan would do, sensitive values masked; on single jobs only"`
 	// Summary is the change set in the form of runners before version 2 of the schema.
 	Summary json.RawMessage `json:"summary,omitempty" deprecated:"true" doc:"The changes as runners of earlier versions report them; never in an answer"`
 }

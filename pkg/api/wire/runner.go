@@ -280,6 +280,7 @@ type Claim struct {
 	Configuration string    `json:"configuration,omitempty" doc:"Revision of the runner's configuration; an agent with another one sends a heartbeat before it starts the job"`
 	LaunchToken   string    `json:"launch_token" doc:"Valid once, for this epoch. Empty for the agent if a warm step runs the job: only the warm step gets it"`
 	Bindable      bool      `json:"bindable,omitempty" doc:"The agent may bind the launch token to the AWS role of the step, which then proves the role when it starts; absent from an older control plane"`
+	APIOnly       bool      `json:"api_only,omitempty" doc:"The step writes its log through the API, and its state is in no bucket: it needs no client of a cloud for them. Absent if it may need one, and from an older control plane"`
 	WarmStep      string    `json:"warm_step,omitempty" doc:"The warm step that runs the job; absent if the agent must start a step"`
 	StartBefore   time.Time `json:"start_before" doc:"A step that has not started by then loses its lease"`
 	GraceSeconds  int       `json:"grace_seconds" doc:"How long an interrupted tool may take to save its state"`

@@ -281,6 +281,14 @@ func waitingCases() []Case {
 	plan := func(name string) deployment.Node {
 		return deployment.Node{Component: name, State: deployment.Awaiting, PlanJob: fairlead.JobID("job_" + name), Changes: &deployment.Changes{Change: 2}}
 	}
+	signed := func(n deployment.Node) deployment.Node {
+		n.NeedsSignature = "approvals.changes (line 12)"
+		return n
+	}
+	mixed := func() []diagnosis.Situation {
+		f := diagnosis.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Waiting, Nodes: []deployment.Node{signed(plan("db")), plan("web")}}}
+		return diagnosis.OfDeployment(f, Now())
+	}
 	two := func(lost bool) []diagnosis.Situation {
 		f := diagnosis.Deployment{Install: "acme", Deployment: deployment.Deployment{ID: "dep_1", State: deployment.Waiting, Nodes: []deployment.Node{plan("db"), plan("web"), plan("lost")}}}
 		if f.Nodes[2].Lost = lost; lost {
@@ -296,6 +304,8 @@ func waitingCases() []Case {
 			d.State, d.StatesIn, d.StackHas = deployment.Queued, "fairlead-acme-statebucket-1", "fairlead-acme-statebucket-2"
 		})},
 		{"one plan waits", dep(plan("web"), nil)},
+		{"one plan waits for a signature of the customer", dep(signed(plan("web")), nil)},
+		{"two plans wait, and one needs a signature of the customer", mixed()},
 		{"three plans wait", two(false)},
 		{"two plans wait, and one plan of a lost component", two(true)},
 		{"queued behind one that runs", queued(&diagnosis.Ahead{ID: "dep_0", State: deployment.Running})},

@@ -42,6 +42,7 @@ type Server struct {
 	serial int
 	asked  int
 	assume Assume
+	token  func(form url.Values) (life time.Duration, given func(aws.Credentials), code string)
 }
 
 type entry struct {
@@ -109,6 +110,17 @@ func (s *Server) LetCallersAssume(decide Assume) {
 	s.assume = decide
 }
 
+// withToken is the action by which a token of an identity provider takes a role.
+const withToken = "AssumeRoleWithWebIdentity"
+
+// LetTokensAssume enables the action AssumeRoleWithWebIdentity. A request has no signature: the token
+// in its form proves the caller. decide verifies the token, and returns what an Assume does.
+func (s *Server) LetTokensAssume(decide func(form url.Values) (life time.Duration, given func(aws.Credentials), code string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = decide
+}
+
 // assumed answers the action AssumeRole. It returns an empty name if the action is not
 // enabled.
 func (s *Server) assumed(caller string, form url.Values) (name string, fields map[string]string) {
@@ -119,6 +131,24 @@ func (s *Server) assumed(caller string, form url.Values) (name string, fields ma
 		return "", nil
 	}
 	life, given, code := decide(caller, form)
+	return s.opened("AssumeRole", form, life, given, code)
+}
+
+// byToken answers the action AssumeRoleWithWebIdentity. It returns an empty name if the request is for another
+// action, or if the action is not enabled.
+func (s *Server) byToken(form url.Values) (name string, fields map[string]string) {
+	s.mu.Lock()
+	decide := s.token
+	s.mu.Unlock()
+	if decide == nil || form.Get("Action") != withToken {
+		return "", nil
+	}
+	life, given, code := decide(form)
+	return s.opened(withToken, form, life, given, code)
+}
+
+// opened opens the session of a request, unless code is an error code of STS, and returns the answer.
+func (s *Server) opened(action string, form url.Values, life time.Duration, given func(aws.Credentials), code string) (name string, fields map[string]string) {
 	if code != "" {
 		return "ErrorResponse", map[string]string{"Code": code, "Message": "refused"}
 	}
@@ -132,7 +162,7 @@ func (s *Server) assumed(caller string, form url.Values) (name string, fields ma
 	if given != nil {
 		given(c)
 	}
-	return "AssumeRole", map[string]string{"AccessKeyId": c.AccessKeyID, "SecretAccessKey": c.SecretAccessKey, "SessionToken": c.SessionToken,
+	return action, map[string]string{"AccessKeyId": c.AccessKeyID, "SecretAccessKey": c.SecretAccessKey, "SessionToken": c.SessionToken,
 		"Expiration": until.UTC().Format(time.RFC3339)}
 }
 
@@ -152,14 +182,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil || len(body) == 0 {
+		form = r.URL.Query()
+	}
+	if name, fields := s.byToken(form); name != "" {
+		status := http.StatusOK
+		if name == "ErrorResponse" {
+			status = http.StatusForbidden
+		}
+		answer(w, r, status, name, fields)
+		return
+	}
 	e, code := s.verify(r, body, call{service: "sts", region: regionOf(r.Host)})
 	if code != "" {
 		answer(w, r, http.StatusForbidden, "ErrorResponse", map[string]string{"Code": code, "Message": "refused"})
 		return
-	}
-	form, err := url.ParseQuery(string(body))
-	if err != nil || len(body) == 0 {
-		form = r.URL.Query()
 	}
 	switch action := form.Get("Action"); {
 	case form.Get("Version") != "2011-06-15" || action == "":

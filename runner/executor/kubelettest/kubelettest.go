@@ -67,6 +67,10 @@ type Options struct {
 	// their volumes and a kubeconfig of their service account. nil: pods get neither
 	// volumes nor a kubeconfig.
 	Cluster *rest.Config
+	// Region makes the node one of EKS in this region: a pod whose service account names a role of AWS gets
+	// a token for STS, and the variables by which AWS's clients find role and token. On EKS, a webhook adds
+	// them to the pod. "": the node is not on EKS.
+	Region string
 }
 
 type container struct {
@@ -269,6 +273,11 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 		}
 		r.cmd.Env = append(r.cmd.Env, v.Name+"="+moved.Replace(value))
 	}
+	identity, err := k.identity(p)
+	if err != nil {
+		return k.waiting(p, "CreateContainerConfigError", err.Error())
+	}
+	r.cmd.Env = append(r.cmd.Env, identity...)
 	if file := k.kubeconfigOf(p); exists(file) { // also if the agent gave its own to the pod
 		r.cmd.Env = append(r.cmd.Env, "KUBECONFIG="+file)
 	}

@@ -2,6 +2,7 @@ package kubelettest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -122,6 +123,34 @@ func (k *Kubelet) token(p *corev1.Pod, audiences []string, seconds *int64) (stri
 		return "", err
 	}
 	return t.Status.Token, nil
+}
+
+// roleAnnotation is the annotation of a service account with the ARN of its role of AWS.
+const roleAnnotation = "eks.amazonaws.com/role-arn"
+
+// identity returns the variables by which the clients of AWS find the role of the pod's service account; none if it has no role.
+func (k *Kubelet) identity(p *corev1.Pod) ([]string, error) {
+	if k.o.Region == "" || p.Spec.ServiceAccountName == "" {
+		return nil, nil
+	}
+	account, err := k.c.CoreV1().ServiceAccounts(k.namespace).Get(k.ctx, p.Spec.ServiceAccountName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	role := account.Annotations[roleAnnotation]
+	if role == "" {
+		return nil, nil
+	}
+	token, err := k.token(p, []string{"sts.amazonaws.com"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(k.root(p), "aws-token")
+	if err := errors.Join(os.MkdirAll(k.root(p), 0o700), os.WriteFile(file, []byte(token), 0o600)); err != nil {
+		return nil, err
+	}
+	return []string{"AWS_ROLE_ARN=" + role, "AWS_WEB_IDENTITY_TOKEN_FILE=" + file, "AWS_STS_REGIONAL_ENDPOINTS=regional",
+		"AWS_REGION=" + k.o.Region, "AWS_DEFAULT_REGION=" + k.o.Region}, nil
 }
 
 // kubeconfig writes a kubeconfig with the identity of the pod's service account.

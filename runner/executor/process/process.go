@@ -32,19 +32,33 @@ import (
 
 // Executor starts steps below one folder. Safe for concurrent use.
 type Executor struct {
-	root    string
-	argv    []string
-	orphans *shim.Orphans
+	root     string
+	programs Programs
+	orphans  *shim.Orphans
+}
+
+// Programs are the programs that run steps. Each has its first arguments; the arguments of a step follow them.
+type Programs struct {
+	Full  []string // runs every step
+	Light []string // runs the steps that are executor.Step.Light, and starts sooner; nil: Full runs them
+}
+
+// of returns the program of a step.
+func (p Programs) of(s executor.Step) []string {
+	if s.Light && len(p.Light) > 0 {
+		return p.Light
+	}
+	return p.Full
 }
 
 // New returns an Executor whose steps' folders are root/<id>, which the caller creates. root is a folder of the runner's
-// data folder. argv is the runner's program and its first arguments; the arguments of a step follow them. orphans holds
-// the processes that this process inherits from jobs of all its executors. nil: it inherits no processes.
-func New(root string, argv []string, orphans *shim.Orphans) *Executor {
-	if len(argv) == 0 || !filepath.IsAbs(root) {
+// data folder. orphans holds the processes that this process inherits from jobs of all its executors. nil: it inherits no
+// processes.
+func New(root string, programs Programs, orphans *shim.Orphans) *Executor {
+	if len(programs.Full) == 0 || !filepath.IsAbs(root) {
 		panic("process.New: needs a program and an absolute path")
 	}
-	return &Executor{root: root, argv: argv, orphans: orphans}
+	return &Executor{root: root, programs: programs, orphans: orphans}
 }
 
 // record is what a later agent needs to find the step.
@@ -90,7 +104,8 @@ func (e *Executor) Start(_ context.Context, s executor.Step) (executor.Handle, e
 
 	// Not CommandContext: the step must outlive the agent's context.
 	command := func() *exec.Cmd {
-		cmd := exec.Command(e.argv[0], slices.Concat(e.argv[1:], s.Args)...)
+		argv := e.programs.of(s)
+		cmd := exec.Command(argv[0], slices.Concat(argv[1:], s.Args)...)
 		cmd.Dir = dir
 		cmd.Env = slices.Concat(s.Env, s.Secrets, []string{e.mark(s.ID)})
 		cmd.Stdout, cmd.Stderr = stdout, stderr // files: a leaked process could keep a pipe open

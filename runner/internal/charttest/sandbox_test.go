@@ -52,7 +52,7 @@ func TestSandboxFromNothing(t *testing.T) {
 	}
 	s := &alltypes.Story{T: t, Name: "acme", CLI: w.must, API: w.client, Cluster: cluster, Vendor: imagetest.Start(t), Folder: filepath.Join(t.TempDir(), "files"),
 		HasImage: func(in, digest string) bool { return images.Pull(t, in+"/web@"+digest) == digest },
-		Sandbox:  &alltypes.Sandbox{Kind: "kubernetes", Namespace: namespace, Image: repository + "@" + digest, Port: freePort(t), Registry: images.URL()}}
+		Sandbox:  &alltypes.Sandbox{Kind: "kubernetes", Runner: "kubernetes", Namespace: namespace, Image: repository + "@" + digest, Port: freePort(t), Registry: `{type: oci, url: "` + images.URL() + `"}`}}
 	s.Publish("../../..")
 	s.Create()
 	did := s.Run()

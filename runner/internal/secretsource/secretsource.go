@@ -4,7 +4,6 @@ package secretsource
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,12 +11,6 @@ import (
 	"io"
 	"os"
 	"strings"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
-	"github.com/aws/smithy-go"
 
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 )
@@ -30,10 +23,13 @@ const maxSecret = 64 << 10
 type Source struct {
 	// Given has the values that the cluster read from Kubernetes Secrets for the step, by the variables of their references.
 	Given map[string]string
+	// AWS reads a secret from a store of AWS; see awsstore. nil: none is read. It is a function because the clients of these
+	// stores delay the start of each step that links them.
+	AWS func(ctx context.Context, region string, ref runnerspec.Reference) (string, error)
 }
 
-// Read returns the value of a secret. The AWS stores are read with the credentials that the process finds, in the region
-// of the reference; the parameter region is for references without a region, and "" means the region of the process.
+// Read returns the value of a secret. The parameter region is for references to a store of AWS without a region; "" means the
+// region of the process.
 // Errors contain no part of the value.
 func (s Source) Read(ctx context.Context, region string, ref runnerspec.Reference) (string, error) {
 	value, err := s.whole(ctx, region, ref)
@@ -69,29 +65,10 @@ func (s Source) whole(ctx context.Context, region string, ref runnerspec.Referen
 		}
 		return value, nil
 	}
-	cfg, err := awsconfig.LoadDefaultConfig(ctx)
-	if err != nil {
-		return "", fmt.Errorf("find the credentials of this process: %w", err)
+	if s.AWS == nil {
+		return "", errors.New("this program of the runner has no client of AWS: install the same release of all the runner's programs")
 	}
-	cfg.Region = cmp.Or(ref.Region(), region, cfg.Region)
-	if ref.Store == runnerspec.StoreSSM {
-		out, err := ssm.NewFromConfig(cfg).GetParameter(ctx, &ssm.GetParameterInput{Name: &ref.Name, WithDecryption: aws.Bool(true)})
-		if err != nil {
-			return "", answer(err)
-		}
-		if out.Parameter == nil {
-			return "", errors.New("the response of SSM has no parameter")
-		}
-		return aws.ToString(out.Parameter.Value), nil
-	}
-	out, err := secretsmanager.NewFromConfig(cfg).GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &ref.Name})
-	if err != nil {
-		return "", answer(err)
-	}
-	if out.SecretString == nil {
-		return "", errors.New("it is binary, and a tool needs a text")
-	}
-	return *out.SecretString, nil
+	return s.AWS(ctx, region, ref)
 }
 
 // file returns the content of a file without a final line break, which editors add.
@@ -126,12 +103,4 @@ func field(object, key string) (string, error) {
 		return text, nil
 	}
 	return string(raw), nil
-}
-
-// answer shortens the error of AWS to its code and message.
-func answer(err error) error {
-	if e, ok := errors.AsType[smithy.APIError](err); ok {
-		return fmt.Errorf("%s: %s", e.ErrorCode(), e.ErrorMessage())
-	}
-	return err
 }

@@ -34,7 +34,7 @@ func (j *job) openMirror() (mirror.Mirror, error) {
 	var next mirror.Mirror
 	if j.usesMirror() {
 		var err error
-		if next, err = mirror.Open(j.p.cfg.Mirror, j.run.env); err != nil {
+		if next, err = j.p.openMirror(j.run.env); err != nil {
 			return nil, err
 		}
 	}
@@ -43,6 +43,18 @@ func (j *job) openMirror() (mirror.Mirror, error) {
 	}
 	t, _ := component.Of(component.Bundle)
 	return &bundled{job: j, program: filepath.Join(j.p.cfg.Programs, t.Program), next: next}, nil
+}
+
+// openMirror returns the customer's own mirror.
+func (p *Plugin) openMirror(env map[string]string) (mirror.Mirror, error) {
+	at := p.cfg.Mirror
+	switch {
+	case at.Bucket == "":
+		return mirror.Folder(at.Folder), nil
+	case p.cfg.Buckets == nil:
+		return nil, noBuckets("the customer's mirror of providers is in bucket " + at.Bucket)
+	}
+	return p.cfg.Buckets.Mirror(at, env)
 }
 
 // Get writes an archive to w.

@@ -67,6 +67,7 @@ type Config struct {
 	PluginCache string                   // folder of providers, read-only; "": plugin-cache in Data
 	Providers   []providers.Package      // the verified providers in PluginCache; of providers with the same name, the newest comes first
 	Mirror      providers.MirrorLocation // the customer's mirror of providers; the zero value: none
+	Buckets     Buckets                  // nil: jobs that need a bucket fail before they change anything
 	Programs    string                   // folder with the programs that belong to the runner, of which one reads the mirror of a closed app
 	Install     string                   // folder of this job alone, into which `init` installs providers; "": a folder of the workspace
 	CLIConfig   string                   // the tool's own configuration file; "": none

@@ -6,7 +6,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
-	"github.com/fairlead/fairlead/runner/plugin/terraform/statebucket"
 )
 
 // expectVersions checks whether the state's bucket keeps earlier versions of objects. Without them, a state that is
@@ -25,7 +24,10 @@ func (j *job) expectVersions(ctx context.Context) error {
 	warn := func(format string, args ...any) {
 		fmt.Fprintf(j.env.Log, "[fairlead: warning: "+format+"]\n", args...)
 	}
-	inspector, err := statebucket.New(statebucket.Bucket{Name: in.Bucket, Region: in.Region, Endpoint: in.Endpoint}, j.run.env)
+	if j.p.cfg.Buckets == nil {
+		return noBuckets("its state is in bucket " + in.Bucket)
+	}
+	inspector, err := j.p.cfg.Buckets.State(StateBucket{Name: in.Bucket, Region: in.Region, Endpoint: in.Endpoint}, j.run.env)
 	if err != nil {
 		warn("it was not checked whether bucket %s keeps versions of states: %v", in.Bucket, err)
 		return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/approval"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/transport"
@@ -48,6 +49,8 @@ type Env struct {
 	// Replay replays the dead letters of a control plane on AWS. With an error, the result
 	// has the messages before it.
 	Replay func(context.Context, ReplayOptions) (Replayed, error)
+	// KMSKey opens a signing key in AWS KMS by its ARN.
+	KMSKey func(ctx context.Context, arn string) (approval.Signer, error)
 }
 
 // ServerOptions configure the control plane that StartServer starts.
@@ -209,7 +212,7 @@ the jobs.`,
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.token(), c.plugin(), c.ops()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.token(), c.plugin(), c.ops()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
@@ -19,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -31,6 +33,7 @@ type Claim struct {
 	Job
 	LaunchToken string              // "": the warm step gets it
 	Bindable    bool                // the agent may bind the launch token to an AWS role
+	APIOnly     bool                // the step needs no client of a cloud for its log and its state
 	WarmStep    fairlead.WarmStepID // the warm step that runs the job; "": none, the agent starts a step
 	// Configuration is the revision of the runner's configuration; "": it has none.
 	Configuration string
@@ -235,8 +238,22 @@ func (ex *Execution) claim(ctx context.Context, s runners.Session, id fairlead.J
 	}
 	if out.WarmStep == "" {
 		out.LaunchToken, out.Bindable = ex.launchToken(id, out.Lease.Epoch), ex.AWS != nil
+		out.APIOnly = ex.apiOnly(ctx, out.Job)
 	}
 	return out, nil
+}
+
+// apiOnly reports whether the step of a job needs no client of a cloud for its log and its state. It reports false if this is
+// unknown: then the step starts in the runner's whole program.
+func (ex *Execution) apiOnly(ctx context.Context, j Job) bool {
+	if ex.Access != nil && j.Install != "" || j.Operation == job.OpMigrateState {
+		return false
+	}
+	if t, _ := component.Of(j.Plugin); !t.SavesPlans() || j.Operation.OfRunner() {
+		return true
+	}
+	r, err := ex.Store.Runner(ctx, j.RunnerOrg, j.RunnerName)
+	return err == nil && runners.StorageOf(r.V).Kind != string(runnerspec.S3State)
 }
 
 // ReleaseJob returns a claimed job that was never started to the queue.

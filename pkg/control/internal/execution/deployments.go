@@ -327,7 +327,12 @@ const maxFiltered = 20
 // ApproveDeployment approves waiting plans: those of the named components, or all. plans maps components to the
 // digests of the plans that the person read. The approval is refused if one of these plans has changed since.
 func (ex *Execution) ApproveDeployment(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string) (Deployment, error) {
-	return ex.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, By: kernel.Actor(ctx)})
+	return ex.ApproveSigned(ctx, org, id, components, plans, nil)
+}
+
+// ApproveSigned is ApproveDeployment with approvals that the customer signed, by component. Only the runner verifies them.
+func (ex *Execution) ApproveSigned(ctx context.Context, org fairlead.OrgID, id fairlead.DeploymentID, components []string, plans map[string]string, signatures map[string][]byte) (Deployment, error) {
+	return ex.move(ctx, org, id, "approve", deployment.Approve{Components: components, Plans: plans, Signatures: signatures, By: kernel.Actor(ctx)})
 }
 
 // CancelDeployment cancels the deployment's queued and running jobs, and starts no more jobs.

@@ -30,6 +30,9 @@ type Plan struct {
 	Digest  string
 	NoOp    bool
 	Changes deployment.Changes
+	// NeedsSignature is the rule of the customer's policy that asks for a signed approval; "": none.
+	NeedsSignature string
+	Artifact       string // sha256:… of the source; "": an earlier runner made the plan
 }
 
 // JobOf renders a job.

@@ -221,7 +221,7 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 	}
 	j := store.Job{Job: job.New(fairlead.JobID(tx.IDs(fairlead.PrefixJob)), cmd.Operation, tx.Now),
 		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
-		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest}
+		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest, Signature: cmd.Signature}
 	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
 	t, _ := component.Of(n.Type)
 	j.Component, j.Plugin, j.Size, j.Image, j.NotAfter = cmd.Component, t.Name, n.Size, catalog.ImageOf(vars), cmd.Before
@@ -364,7 +364,7 @@ func jobEnded(j store.Job) deployment.Event {
 	e := deployment.JobEnded{Job: j.ID, State: j.State, Reason: j.Reason, Message: j.Message}
 	if j.Plan != nil {
 		changes := j.Plan.Changes
-		e.NoOp, e.Changes, e.Digest = j.Plan.NoOp, &changes, j.Plan.Digest
+		e.NoOp, e.Changes, e.Digest, e.NeedsSignature = j.Plan.NoOp, &changes, j.Plan.Digest, j.Plan.NeedsSignature
 	}
 	return e
 }

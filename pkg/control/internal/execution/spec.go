@@ -85,6 +85,9 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 	}
 	if j.Operation.Mutates() {
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
+		if len(j.Signature) > 0 && slices.Contains(fields, events.FieldApprovals) {
+			s.Approvals = [][]byte{j.Signature}
+		}
 	}
 	if err := refer(tx, &s, inst.V, v, j, leaseToken); err != nil {
 		return nil, err

@@ -28,28 +28,21 @@ type Mirror interface {
 // ErrTooLarge reports an archive with more than providers.MaxArchive bytes.
 var ErrTooLarge = errors.New("the archive is too large")
 
-// Open returns the mirror at a location. env is the environment of the job's tool; a bucket is used with its region, endpoint
-// and credentials. Open sends no request.
-func Open(at providers.MirrorLocation, env map[string]string) (Mirror, error) {
-	if at.Bucket != "" {
-		return openBucket(at, env)
-	}
-	return folder(at.Folder), nil
-}
+// Folder is a mirror in a folder, such as a volume that several runners share.
+type Folder string
 
-// folder is a mirror in a folder, such as a volume that several runners share.
-type folder string
-
-func (d folder) Get(_ context.Context, name string, w io.Writer) error {
+// Get implements Mirror.
+func (d Folder) Get(_ context.Context, name string, w io.Writer) error {
 	f, err := safefile.Open(filepath.Join(string(d), filepath.FromSlash(name)))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return copyLimited(w, f)
+	return CopyLimited(w, f)
 }
 
-func (d folder) Put(_ context.Context, name string, from *os.File) error {
+// Put implements Mirror.
+func (d Folder) Put(_ context.Context, name string, from *os.File) error {
 	if err := os.MkdirAll(string(d), 0o777); err != nil {
 		return fmt.Errorf("make the folder of the mirror: %w", err)
 	}
@@ -77,8 +70,8 @@ func (d folder) Put(_ context.Context, name string, from *os.File) error {
 	return nil
 }
 
-// copyLimited copies an archive of at most providers.MaxArchive bytes.
-func copyLimited(w io.Writer, r io.Reader) error {
+// CopyLimited copies an archive of at most providers.MaxArchive bytes. The error is ErrTooLarge if r has more.
+func CopyLimited(w io.Writer, r io.Reader) error {
 	n, err := io.Copy(w, io.LimitReader(r, providers.MaxArchive+1))
 	if err == nil && n > providers.MaxArchive {
 		err = ErrTooLarge

@@ -1,4 +1,4 @@
-package mirror
+package bucket
 
 import (
 	"context"
@@ -14,27 +14,30 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/fairlead/fairlead/runner/internal/providers"
+	"github.com/fairlead/fairlead/runner/plugin/terraform/mirror"
 	"github.com/fairlead/fairlead/runner/plugin/terraform/statebucket"
 )
 
-// bucket is a mirror in a bucket of S3 or of a compatible server. The role of the job's operation needs s3:GetObject and
+// archives is a mirror in a bucket of S3 or of a compatible server. The role of the job's operation needs s3:GetObject and
 // s3:PutObject below the prefix.
-type bucket struct {
+type archives struct {
 	client *s3.Client
 	at     providers.MirrorLocation
 }
 
-func openBucket(at providers.MirrorLocation, env map[string]string) (*bucket, error) {
+// OpenMirror returns the mirror of providers in a bucket. env is the environment of the job's tool: the bucket is used with its
+// region, endpoint and credentials. OpenMirror sends no request.
+func OpenMirror(at providers.MirrorLocation, env map[string]string) (mirror.Mirror, error) {
 	client, err := statebucket.Client(statebucket.Bucket{Name: at.Bucket, Region: env["AWS_REGION"]}, env)
 	if err != nil {
 		return nil, err
 	}
-	return &bucket{client, at}, nil
+	return &archives{client, at}, nil
 }
 
-func (b *bucket) key(name string) *string { return aws.String(b.at.Prefix + name) }
+func (b *archives) key(name string) *string { return aws.String(b.at.Prefix + name) }
 
-func (b *bucket) Get(ctx context.Context, name string, w io.Writer) error {
+func (b *archives) Get(ctx context.Context, name string, w io.Writer) error {
 	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.at.Bucket, Key: b.key(name)})
 	if e, ok := errors.AsType[*awshttp.ResponseError](err); ok && e.HTTPStatusCode() == http.StatusNotFound {
 		return fmt.Errorf("read s3://%s/%s: %w", b.at.Bucket, *b.key(name), fs.ErrNotExist)
@@ -43,13 +46,13 @@ func (b *bucket) Get(ctx context.Context, name string, w io.Writer) error {
 		return fmt.Errorf("read s3://%s/%s: %w", b.at.Bucket, *b.key(name), err)
 	}
 	defer out.Body.Close()
-	if err := copyLimited(w, out.Body); err != nil {
+	if err := mirror.CopyLimited(w, out.Body); err != nil {
 		return fmt.Errorf("read s3://%s/%s: %w", b.at.Bucket, *b.key(name), err)
 	}
 	return nil
 }
 
-func (b *bucket) Put(ctx context.Context, name string, from *os.File) error {
+func (b *archives) Put(ctx context.Context, name string, from *os.File) error {
 	_, err := b.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &b.at.Bucket, Key: b.key(name), Body: from, ContentType: aws.String("application/zip")})
 	if err != nil {
 		return fmt.Errorf("write s3://%s/%s: %w", b.at.Bucket, *b.key(name), err)

@@ -125,10 +125,11 @@ func (r *run) plan(ctx context.Context) (plugin.Result, error) {
 		return c.result(), err
 	}
 	res := c.result()
-	res.Plan = plugin.Planned(saved, c.noOp, &c.changes, c.base)
-	if err := planstore.Save(ctx, r.plans, string(r.spec.Job), saved); err != nil {
+	digest, err := planstore.Save(ctx, r.plans, r.spec, r.env.Keys, saved)
+	if err != nil {
 		return plugin.Result{}, err
 	}
+	res.Plan = plugin.Planned(digest, c.noOp, &c.changes, c.base)
 	if c.noOp {
 		res.Outputs = c.outputs // a plan without changes is never applied
 	}
@@ -137,7 +138,7 @@ func (r *run) plan(ctx context.Context) (plugin.Result, error) {
 
 // apply gives the program the approved plan.
 func (r *run) apply(ctx context.Context) (plugin.Result, error) {
-	saved, err := planstore.Approved(ctx, r.plans, string(r.spec.Plan.Job), r.spec.Plan.Digest)
+	saved, err := planstore.Approved(ctx, r.plans, r.spec, r.env.Keys)
 	if err != nil {
 		return plugin.Result{}, err
 	}

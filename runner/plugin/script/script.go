@@ -248,7 +248,7 @@ func (r *run) describe() (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 	}
-	return plugin.Result{Plan: plugin.Planned(encoded, noOp, &b, nil)}, nil
+	return plugin.Result{Plan: plugin.Planned(plugin.Digest(encoded), noOp, &b, nil)}, nil
 }
 
 // logf writes a line to the log. It ignores errors: the step reports a full disk.

@@ -84,10 +84,11 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, fmt.Errorf("build the change set: %w", err)
 	}
 	set.Fetch(fetched)
-	p := plugin.Planned(saved, !changes, set, baseOf(b.plan))
-	if err := planstore.Save(ctx, j.state.saved(), string(j.spec.Job), saved); err != nil {
+	digest, err := planstore.Save(ctx, j.state.saved(), j.spec, j.env.Keys, saved)
+	if err != nil {
 		return plugin.Result{}, err
 	}
+	p := plugin.Planned(digest, !changes, set, baseOf(b.plan))
 	res := plugin.Result{Plan: p, ExitCode: new(int)}
 	if p.NoOp {
 		res.Outputs = plannedOutputs(shown)

@@ -160,6 +160,7 @@ const (
 	CodeStackRefused           Code = "stack-refused"
 	CodeStaleEpoch             Code = "stale-epoch"
 	CodeStateDigestMismatch    Code = "state-digest-mismatch"
+	CodeStateInClear           Code = "state-in-clear"
 	CodeStateLineage           Code = "state-lineage"
 	CodeStateLocked            Code = "state-locked"
 	CodeStateMoved             Code = "state-moved"

@@ -50,6 +50,9 @@ const (
 	ReasonArtifactUnavailable   Reason = "artifact-unavailable"    // the registry does not return the artifact
 	ReasonArtifactInvalid       Reason = "artifact-invalid"        // the artifact is hostile or damaged
 	ReasonLogNotShared          Reason = "log-not-shared"          // the agent's operator does not share its log
+	ReasonInstallKeyMissing     Reason = "install-key-missing"     // a value was encrypted for a key that the runner does not have
+	ReasonEncryptedDamaged      Reason = "encrypted-value-damaged" // an encrypted value was changed, or belongs to another place
+	ReasonEncryptedForeign      Reason = "encrypted-value-foreign" // a value was not made by the customer's side, although it must
 )
 
 // Reasons for which a step refuses its spec.

@@ -419,6 +419,7 @@ type StateHead struct {
 	History   []string           `json:"history,omitempty"` // keys of earlier states, newest first
 	Lock      *StateLock         `json:"lock,omitempty"`
 	Serial    int64              `json:"serial,omitempty"` // the tool's serial number of the current state; 0: not known
+	Key       string             `json:"key,omitempty"`    // id of the install's key for which the current and all earlier states are encrypted; "": the control plane can open them
 	Updated   time.Time          `json:"updated,omitzero"` // when the current state was written or removed
 	Broken    *BrokenLock        `json:"broken,omitempty"` // the last lock that a person broke
 	Pushed    *PushedState       `json:"pushed,omitempty"` // the last state that a person pushed

@@ -17,7 +17,7 @@ func TestOnlyStepsReadPolicyAndNoneWritesIt(t *testing.T) {
 	boundary := s.Resources["Boundary"].Properties["PolicyDocument"].(map[string]any)
 	const parameter, other = "arn:aws:ssm:eu-central-1:111122223333:parameter/acme/policy", "arn:aws:ssm:eu-central-1:111122223333:parameter/acme/other"
 	bucket := "arn:aws:s3:::statebucket"
-	entry := bucket + "/fairlead-ledger/admitted/dep_1/000001"
+	entry := bucket + "/.led/admitted/dep_1/000001"
 	var questions []infratest.Question
 	var what []string
 	var want []bool
@@ -38,7 +38,7 @@ func TestOnlyStepsReadPolicyAndNoneWritesIt(t *testing.T) {
 		ask(s, role, "s3:PutObject", entry, nil, true, "a step adds to the ledger")
 		ask(s, role, "s3:GetObject", entry, nil, true, "a step reads the ledger")
 		ask(s, role, "s3:DeleteObject", entry, nil, true, "a step removes an old plan")
-		ask(s, role, "s3:ListBucket", bucket, map[string]any{"s3:prefix": "fairlead-ledger/plans/"}, true, "a step lists the ledger")
+		ask(s, role, "s3:ListBucket", bucket, map[string]any{"s3:prefix": ".led/plans/"}, true, "a step lists the ledger")
 		ask(s, role, "s3:ListBucket", bucket, map[string]any{"s3:prefix": "state/"}, false, "a step lists states")
 		ask(s, role, "s3:GetObject", bucket+"/state/ins_1/web", nil, false, "a step reads a state itself")
 		ask(none, role, "s3:PutObject", entry, nil, false, "a step has a ledger without a policy")
@@ -63,7 +63,7 @@ func TestOnlyStepsReadPolicyAndNoneWritesIt(t *testing.T) {
 
 // The agent's file names the policy of the parameter and a ledger that only steps reach, and is a valid file in both cases.
 func TestPolicyIsInTheAgentsFile(t *testing.T) {
-	for value, want := range map[string][2]string{"": {}, "/acme/policy": {"ssm:/acme/policy", "s3:statebucket/fairlead-ledger"}} {
+	for value, want := range map[string][2]string{"": {}, "/acme/policy": {"ssm:/acme/policy", "s3:statebucket/.led"}} {
 		text := infratest.TaskEnvironment(t, stack(t, "Policy", value), "RunnerTask")["FAIRLEAD_AGENT_CONFIG"]
 		var fields struct{ Policy, Ledger string }
 		if err := json.Unmarshal([]byte(text), &fields); err != nil || fields.Policy != want[0] || fields.Ledger != want[1] {

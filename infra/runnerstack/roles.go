@@ -178,7 +178,7 @@ func (b *builder) ceiling() []policy.Statement {
 		{Sid: "GiveUnderTheBoundary", Deny: true, Actions: []string{"iam:CreateRole", "iam:PutRoleP*", "iam:AttachRoleP*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"StringNotEquals": b.underBoundary()["StringEquals"]}},
 		{Sid: "RunnerStays", Deny: true, NotActions: useOfGuards, Resources: b.guards()},
-		{Sid: "LedgerStays", Deny: true, Actions: []string{"s3:*"}, Resources: []string{"arn:*:s3:::*/" + ledgerPrefix + "*"}},
+		{Sid: "Own", Deny: true, Actions: []string{"s3:*"}, Resources: []string{"arn:*:s3:::*" + ledgerPrefix + "*"}},
 		// RunTask and ListTasks name a cluster, and no resource in it.
 		{Sid: "ClusterStays", Deny: true, Actions: []string{"ecs:*"}, Resources: []string{"*"}, Conditions: map[string]map[string]any{
 			"ArnLike": {"ecs:cluster": "arn:*:ecs:*:*:cluster/" + b.family()}}},

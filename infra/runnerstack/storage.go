@@ -21,7 +21,7 @@ const (
 	// hash of its lock file.
 	providerPrefix = "providers/"
 	// Only steps reach it: it has what the customer's policy decides about several jobs.
-	ledgerPrefix = "fairlead-ledger/"
+	ledgerPrefix = ".led/" // short, because a boundary has few characters
 )
 
 // othersStayOut returns the statement that denies the actions on the resources to the

@@ -18,7 +18,7 @@ var reasons = map[string]string{
 	"SavePlans":            "the saved plans, by prefix",
 	"ShareProviders":       "the archives of providers, by prefix; a step uses one only with a hash of its lock file",
 	"UseLedger":            "the entries of the ledger, by prefix",
-	"LedgerStays":          "the entries of the ledger, by prefix: it denies",
+	"Own":                  "the entries of the ledger, by prefix: it denies",
 	"ReadRoles":            "a plan reads the roles and policies that the app has, and their names are the app's choice",
 	"App":                  "which actions is the customer's choice, a parameter; on what cannot be known before the app is, so the boundary guards what it must not touch",
 	"GiveUnderTheBoundary": "roles below the app's own path alone, and only under the boundary",

@@ -89,13 +89,16 @@ type Change struct {
 	Omitted    bool     `json:"values_omitted,omitempty" doc:"The values are left out because they are too large"`
 }
 
-// UnmarshalJSON keeps the numbers of Before and After as json.Number: a float64 cannot hold all integers, and the digest of
-// a change set that a person approved must be that of the runner's.
-func (c *Change) UnmarshalJSON(b []byte) error {
-	type plain Change
+// plain is a Set without its UnmarshalJSON.
+type plain Set
+
+// UnmarshalJSON keeps the numbers of values as json.Number: a float64 cannot hold all integers, and the digest of a change set
+// that a person approved must be that of the runner's. A Change has no such method, because it would permit unknown fields also
+// to a decoder that forbids them.
+func (s *Set) UnmarshalJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
-	return dec.Decode((*plain)(c))
+	return dec.Decode((*plain)(s))
 }
 
 // Counts counts the changes of a set. Its fields are those of wire.Changes.

@@ -237,3 +237,17 @@ func TestFetchedModulesAreInTheSet(t *testing.T) {
 		t.Errorf("%d bytes, %d modules, %d omitted", len(encode(t, s)), len(s.Fetched), s.Omitted)
 	}
 }
+
+// A set that went over the wire keeps each digit of a number: a person signs the digest of its values.
+func TestLargeNumberSurvivesTheWire(t *testing.T) {
+	const text = `{"v":2,"changes":[{"address":"a","action":"create","after":{"n":9007199254740993}}]}`
+	var s changeset.Set
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []*changeset.Set{&s, changeset.Parse([]byte(text))} {
+		if out, err := json.Marshal(set); err != nil || string(out) != text {
+			t.Errorf("%s, %v", out, err)
+		}
+	}
+}

@@ -10,7 +10,7 @@ import (
 // earlier runners send. It returns nil if there is none, or if it has no form that this version knows.
 func Parse(text []byte) *Set {
 	var s struct {
-		Set
+		plain
 		Resources []summary `json:"resources"`
 		Outputs   []summary `json:"outputs"`
 	}

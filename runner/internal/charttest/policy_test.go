@@ -81,6 +81,10 @@ func TestNoJobChangesItsPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	first := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "fairlead-ledger-first", Labels: map[string]string{"fairlead.io/ledger": "admitted"}}}
+	if _, err := c.CoreV1().ConfigMaps(ledger).Create(ctx, first, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	for _, account := range accountsOfJobs() {
 		as := rest.CopyConfig(cfg)
 		as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + ns + ":" + account}
@@ -92,6 +96,10 @@ func TestNoJobChangesItsPolicy(t *testing.T) {
 			_, err := job.CoreV1().ConfigMaps(ns).Update(ctx, policy, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		})
+		// The API server takes over a changed admission policy a moment later.
+		untilForbidden(t, account+" empties the ledger", func() error {
+			return job.CoreV1().ConfigMaps(ledger).DeleteCollection(ctx, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}, metav1.ListOptions{})
+		})
 	}
 	for _, account := range accountsOfJobs() { // each adds to the ledger, also that of plans, which otherwise only does dry runs
 		as := rest.CopyConfig(cfg)
@@ -101,9 +109,10 @@ func TestNoJobChangesItsPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		entry := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "fairlead-ledger-" + account, Labels: map[string]string{"fairlead.io/ledger": "admitted"}}}
-		if _, err := job.CoreV1().ConfigMaps(ledger).Create(ctx, entry, metav1.CreateOptions{}); err != nil {
-			t.Errorf("%s adds to the ledger: %v", account, err)
-		}
+		until(t, account+" adds to the ledger", func() error {
+			_, err := job.CoreV1().ConfigMaps(ledger).Create(ctx, entry, metav1.CreateOptions{})
+			return err
+		}, func(err error) bool { return err == nil })
 	}
 	entries, err := c.CoreV1().ConfigMaps(ledger).List(ctx, metav1.ListOptions{LabelSelector: "fairlead.io/ledger"})
 	if err != nil || len(entries.Items) == 0 {
@@ -160,11 +169,17 @@ func accountsOfJobs() []string {
 // untilForbidden waits until the API server refuses a request: it enforces a new admission policy after a moment.
 func untilForbidden(t *testing.T, what string, do func() error) {
 	t.Helper()
+	until(t, what, do, func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) })
+}
+
+// until repeats do until its error is the expected one.
+func until(t *testing.T, what string, do func() error, expected func(error) bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		err := do()
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		if expected(err) {
 			return
 		}
 		select {

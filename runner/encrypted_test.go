@@ -197,7 +197,7 @@ func TestControlPlaneCannotReadPlansAndStates(t *testing.T) {
 			if c.keyless {
 				keyless(t, s, env...)
 			} else {
-				startAgent(t, s, "", env...)
+				startKeyed(t, s, env...)
 			}
 			do := func(sp events.JobSpec) plane.Job { t.Helper(); return succeeded(t, s.UntilFinished(s.Queue(in(sp)))) }
 
@@ -261,7 +261,7 @@ func TestStateThatIsOlderThanTheKeyIsEncrypted(t *testing.T) {
 	changed.Vars = vars("two")
 	early := succeeded(t, s.UntilFinished(s.Queue(changed))) // a plan in clear, which the runner with a key refuses
 	end(s, a)
-	startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	startKeyed(t, s, "FAIRLEAD_TOFU="+tool(t))
 
 	if f := s.UntilFinished(s.Queue(applySpec("apply", "http", ref, early))).Finish; f.Outcome != "failed" || f.Reason != "plan-elsewhere" || f.Mutated {
 		t.Errorf("the apply of a plan in clear: %+v", f)
@@ -291,7 +291,7 @@ func TestRunnerWithoutTheSeedRefusesTheState(t *testing.T) {
 			t.Parallel()
 			s := plane.New(t, o)
 			ref := s.Push(map[string]string{"main.tf": exampleModule})
-			a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+			a := startKeyed(t, s, "FAIRLEAD_TOFU="+tool(t))
 			plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))
 			succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, plan))))
 			stored := s.State("ins_1", "web")
@@ -302,7 +302,7 @@ func TestRunnerWithoutTheSeedRefusesTheState(t *testing.T) {
 				t.Errorf("without a seed: %+v", f)
 			}
 			end(s, without)
-			startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t)) // a new folder, with another seed
+			startKeyed(t, s, "FAIRLEAD_TOFU="+tool(t)) // a new folder, with another seed
 			f = s.UntilFinished(s.Queue(planSpec("http", ref))).Finish
 			if f.Outcome != "failed" || f.Reason != "install-key-missing" || f.Plan != nil {
 				t.Errorf("with another seed: %+v", f)
@@ -320,7 +320,7 @@ func TestRotatedSeedEncryptsTheStateAgain(t *testing.T) {
 	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
-	old := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	old := startKeyed(t, s, "FAIRLEAD_TOFU="+tool(t))
 	plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))
 	succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, plan))))
 	earlier, err := installseed.Read(old.Data)
@@ -329,7 +329,7 @@ func TestRotatedSeedEncryptsTheStateAgain(t *testing.T) {
 	}
 	end(s, old)
 
-	fresh := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t)) // the other runner, with a seed of its own
+	fresh := startKeyed(t, s, "FAIRLEAD_TOFU="+tool(t)) // the other runner, with a seed of its own
 	path := installseed.Path(fresh.Data)
 	own, err := installseed.Read(fresh.Data)
 	for tries := 0; own == "" && err == nil && tries < 1; tries++ {
@@ -359,7 +359,7 @@ func TestApplyRefusesAStateOfTheControlPlane(t *testing.T) {
 	t.Parallel()
 	s := plane.New(t, plane.Options{})
 	ref := s.Push(map[string]string{"main.tf": exampleModule})
-	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	a := startKeyed(t, s, "FAIRLEAD_TOFU="+tool(t))
 	plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))
 	succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, plan))))
 	changed := planSpec("http", ref)
@@ -385,4 +385,10 @@ func TestApplyRefusesAStateOfTheControlPlane(t *testing.T) {
 		t.Errorf("the plan does not report the origin of the state:\n%s", seen.Log)
 	}
 	succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, seen))))
+}
+
+// startKeyed starts an agent that makes a seed of install keys in its new data folder.
+func startKeyed(t testing.TB, s *plane.Plane, env ...string) *agentProcess {
+	t.Helper()
+	return startAgent(t, s, "", append(env, "FAIRLEAD_MAKE_INSTALL_KEY=true")...)
 }

@@ -165,7 +165,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeRunnerKindRefused, http.StatusConflict, "The app's version needs a runner of another kind.", "Name another runner with {install.set-runner}. `details.kinds` are the kinds that the version can use, `details.kind` is that of the runner."},
 		{fairlead.CodeRunnerNotFound, http.StatusNotFound, "There is no such runner.", "{runner.list} shows those that exist."},
 		{fairlead.CodeStateLineage, http.StatusConflict, "The lineage of the state differs: it belongs to another component, or to an earlier state of this one.", "Find the file that belongs to the component."},
-		{fairlead.CodeStateInClear, http.StatusConflict, "The stored state is encrypted with the install's key, and the pushed one is not.", "Push it with `fairlead install push-state --key-file FILE`, which encrypts it."},
+		{fairlead.CodeStateInClear, http.StatusConflict, "The stored state is encrypted with the install's key, and the pushed one is not.", "A person with the customer's seed pushes it with a key file, which encrypts it."},
 		{fairlead.CodeStateOlder, http.StatusConflict, "The state is not newer than the current one.", "You need not push it: a later state was saved."},
 		{fairlead.CodeNoState, http.StatusConflict, "Components of this type have no state.", "You cannot push a state; `detail` names the type."},
 		{fairlead.CodeStateOnRunner, http.StatusConflict, "The state is on the runner's disk, which the control plane cannot reach.", "Copy the file to its place on the runner's host."},

@@ -420,6 +420,8 @@ type outcome struct {
 
 // runPlugin runs the plugin in a goroutine and ensures that it ends. It kills everything the plugin started after the
 // grace period, or at once when the lease is lost. When it returns, no process of the job is left.
+//
+// long: it is one sequence, whose steps end in the reverse order.
 func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, started wire.Started,
 	spec events.JobSpec, logw *marks, secrets *redact.Set, guard *guard) (plugin.Result, error) {
 	id := attempt.ID(a.in.Job, a.in.Epoch)

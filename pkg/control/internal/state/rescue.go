@@ -161,7 +161,7 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		if head.V.Key != "" && given.Key == "" {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateInClear,
 				Message: fmt.Sprintf("the state of component %s is encrypted, and the pushed one is not: the control plane could read it", component),
-				Hint:    "Push it with `fairlead install push-state --key-file FILE`, which encrypts it. FILE has the customer's seed."}
+				Hint:    "A person with the customer's seed pushes it with a key file, which encrypts it."}
 		}
 		if same, err := newer(tx, head.V, given, data); err != nil || same {
 			return err

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin/check"
 	"github.com/fairlead/fairlead/runner/proctree"
 	"github.com/fairlead/fairlead/runner/step"
+	"github.com/fairlead/fairlead/runner/step/parts"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
 
@@ -303,6 +304,7 @@ func (e *simExecutor) Start(_ context.Context, s executor.Step) (executor.Handle
 		}
 		st.p.check(name)
 		st.code = step.Run(st.p.ctx, dir, in, token, step.Env{
+			Parts:   parts.All(), // as the runner's program, which finds cancel markers
 			Version: "sim", Plugins: plugin.Registry{check.Name: recorded{check.Plugin{}, w}, "terraform": &tofu{st, in}, "script": recorded{&script{st}, w}, chartType: &tofu{st, in}, build.Name: recorded{&builder{st}, w}}, Log: w.logger(name), Now: h.now, Random: st.p.random,
 			NewID: func() string { return "step-" + s.ID }, Signals: st.signals,
 			Transport: &link{p: st.p, host: h, role: "step", step: st, fast: 200 * time.Microsecond, slow: 20 * time.Millisecond},

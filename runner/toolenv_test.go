@@ -109,7 +109,7 @@ func TestToolsEnvironmentHoldsOnlyThePasswordOfItsState(t *testing.T) {
 			if tc.keyless {
 				data = keylessFolder(t)
 			}
-			startAt(t, address, "", data, append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_ENROLMENT_TOKEN="+secrets["enrolment"])...)
+			startAt(t, address, "", data, append(inStack(t, b.endpoint), "FAIRLEAD_MAKE_INSTALL_KEY=true", "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_ENROLMENT_TOKEN="+secrets["enrolment"])...)
 			gate := filepath.Join(t.TempDir(), "gate")
 			ref := s.Push(envModule(gate))
 			in := places(b)[tc.storage]

@@ -23,7 +23,7 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 		group   func(testing.TB) proctree.Group // makes the agent's control group; nil: the agent stays in the test's group
 	}{
 		"local":                      {"local", nil},
-		"http, without a key":        {"http", nil},
+		"http":                       {"http", nil},
 		"local, the step has a shim": {"local", proctreetest.Barren},
 	} {
 		storage := tc.storage
@@ -35,11 +35,7 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 			if tc.group != nil {
 				attr = beginIn(t, tc.group(t))
 			}
-			data := t.TempDir()
-			if storage == "http" { // with a key, the tool reaches the control plane only through its step
-				data = keylessFolder(t)
-			}
-			a := startWith(t, s.URL(), "", data, attr, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
+			a := startWith(t, s.URL(), "", t.TempDir(), attr, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
 			job, ref := applyingOn(t, s, storage, patientModule(m))
 			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 			j := s.UntilDied(job)
@@ -90,17 +86,16 @@ func changes(set *changeset.Set, address string) bool {
 // If the tool of a killed step cannot save its state, the agent keeps the copy that the tool left.
 func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
 	t.Parallel()
-	t.Run("the control plane refuses the state", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}, keylessFolder(t)) })
-	// With a limit of bodies, or with a key, the tool reaches the control plane only through its step.
-	t.Run("the relay ends with the step", func(t *testing.T) { keepsUnsavedState(t, plane.Options{MaxBody: 1 << 20}, keylessFolder(t)) })
-	t.Run("the step that encrypts ends", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}, t.TempDir()) })
+	t.Run("the control plane refuses the state", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}) })
+	// With a limit of bodies, the tool reaches the control plane only through its step.
+	t.Run("the relay ends with the step", func(t *testing.T) { keepsUnsavedState(t, plane.Options{MaxBody: 1 << 20}) })
 }
 
-func keepsUnsavedState(t *testing.T, o plane.Options, data string) {
+func keepsUnsavedState(t *testing.T, o plane.Options) {
 	t.Parallel()
 	m := mark()
 	s := plane.New(t, o)
-	a := startAt(t, s.URL(), "", data, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
 	s.RefuseState()
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
@@ -152,7 +147,7 @@ func TestHangingToolOfAKilledStepIsKilled(t *testing.T) {
 	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
-	a := keyless(t, s, "FAIRLEAD_TOFU="+tool(t))
+	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
 	s.SetDown(true) // the tool retries for a minute, longer than its grace period of 5 s
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)

@@ -12,7 +12,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
-	"github.com/fairlead/fairlead/pkg/statefile"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -117,10 +116,7 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 	if err := mayWrite(head.V, h, lockID); err != nil {
 		return err
 	}
-	given, err := statefile.Read(data)
-	if err != nil {
-		given = statefile.Head{} // the tool's next version may have another form
-	}
+	serial := serialOf(data)
 	key := stateBlob(head.V, st.IDs("w"))
 	if err := st.SealBlob(ctx, key, data, stateContext(head.V)); err != nil {
 		return err
@@ -137,7 +133,7 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 		if err := mayWrite(head.V, h, lockID); err != nil {
 			return err
 		}
-		old = replaceState(&head.V, key, len(data), given, tx.Now)
+		old = replaceState(&head.V, key, len(data), serial, tx.Now)
 		tx.PutState(head)
 		return nil
 	})
@@ -149,20 +145,15 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 }
 
 // replaceState makes the blob the current state. It keeps keepStates earlier states, and
-// returns the blobs of older states. An encrypted state replaces all that were not
-// encrypted: the control plane keeps no state that it could open.
-func replaceState(head *store.StateHead, key string, size int, given statefile.Head, at time.Time) (old []string) {
+// returns the blobs of older states.
+func replaceState(head *store.StateHead, key string, size int, serial int64, at time.Time) (old []string) {
 	if head.Blob != "" {
 		head.History = append([]string{head.Blob}, head.History...)
 	}
-	keep := keepStates
-	if head.Key == "" && given.Key != "" {
-		keep = 0
+	if len(head.History) > keepStates {
+		old, head.History = head.History[keepStates:], head.History[:keepStates]
 	}
-	if len(head.History) > keep {
-		old, head.History = head.History[keep:], head.History[:keep]
-	}
-	head.Blob, head.Size, head.Serial, head.Key, head.Updated = key, size, given.Serial, given.Key, at
+	head.Blob, head.Size, head.Serial, head.Updated = key, size, serial, at
 	head.Writes++
 	return old
 }

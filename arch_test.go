@@ -221,7 +221,7 @@ var bans = []ban{
 		why:   "these packages are large: a step that links them starts later and needs more memory, so the plugins for Kubernetes are a program of their own"},
 	{packages: "runner/step runner/fairlead-step", never: "github.com/aws/... k8s.io/... sigs.k8s.io/... helm.sh/... github.com/moby/... module/runner/step/parts/... module/runner/plugin/build/...", indirect: true,
 		why: "fairlead-step starts for each job that needs no cloud, and these packages need twice as much CPU time at each start as all others"},
-	{packages: "...", except: "runner cmd/fairlead", never: "module/runner/step/parts/...",
+	{packages: "...", except: "runner cmd/fairlead test/sim", never: "module/runner/step/parts/...",
 		why: "the packages of a step do not know where its large parts come from: a program decides whether it has them"},
 	{packages: "runner/step runner/plugin/...", never: "k8s.io/... sigs.k8s.io/... github.com/fluxcd/... helm.sh/... module/runner/kubernetes/...", indirect: true,
 		why: "a step starts the program of the plugins for Kubernetes, and links nothing of it"},

@@ -96,6 +96,19 @@ func (o Operation) OfRunner() bool { return o == OpCheck || o == OpAgentLog || o
 // Plans reports whether the operation saves a plan.
 func (o Operation) Plans() bool { return o == OpPlan || o == OpPlanDestroy || o == OpPlanRun }
 
+// Mutation returns the operation that executes a plan of the operation. An operation that plans nothing is its own.
+func (o Operation) Mutation() Operation {
+	switch o {
+	case OpPlan:
+		return OpApply
+	case OpPlanDestroy:
+		return OpDestroy
+	case OpPlanRun:
+		return OpRun
+	}
+	return o
+}
+
 // Lease names the session and the step that may report for a job until the lease
 // expires. Each claim raises the epoch by one. Requests with another epoch are
 // refused.

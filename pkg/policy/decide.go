@@ -12,7 +12,6 @@ import (
 	version "github.com/hashicorp/go-version"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
-	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
@@ -407,7 +406,7 @@ func (p *Policy) approval(q Request) Decision {
 	if q.Plan == nil {
 		return allowed
 	}
-	mutates := Mutation(q.Operation)
+	mutates := q.Operation.Mutation()
 	for _, a := range p.Approvals {
 		if a.Operations != nil && !slices.Contains(a.Operations, string(mutates)) {
 			continue
@@ -427,19 +426,6 @@ func (p *Policy) approval(q Request) Decision {
 		}
 	}
 	return allowed
-}
-
-// Mutation returns the operation that executes a plan of the operation.
-func Mutation(o job.Operation) job.Operation {
-	switch o {
-	case job.OpPlan:
-		return job.OpApply
-	case job.OpPlanDestroy:
-		return job.OpDestroy
-	case job.OpPlanRun:
-		return job.OpRun
-	}
-	return o
 }
 
 // matches reports whether the pattern is the text. * stands for any characters.

@@ -419,7 +419,7 @@ func (g *guard) subject(set *changeset.Set, plan string) (approval.Subject, erro
 	if err != nil {
 		return approval.Subject{}, err
 	}
-	s := approval.Subject{Install: g.spec.Install, Component: g.spec.Component, Operation: string(policy.Mutation(g.request.Operation)), ChangeSet: digest, Plan: plan}
+	s := approval.Subject{Install: g.spec.Install, Component: g.spec.Component, Operation: string(g.request.Operation.Mutation()), ChangeSet: digest, Plan: plan}
 	if g.spec.Artifact != nil {
 		s.Artifact = g.spec.Artifact.Digest
 	}

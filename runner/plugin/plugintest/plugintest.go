@@ -23,8 +23,10 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/policy"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
@@ -308,6 +310,8 @@ func Run(t *testing.T, s Subject) {
 		})
 	})
 
+	t.Run("the customer's policy is asked before a plan is saved and before a change", func(t *testing.T) { underPolicy(t, s) })
+
 	t.Run("outputs keep their types", func(t *testing.T) {
 		if s.Outputs == nil {
 			t.Skip("this plugin has no outputs")
@@ -359,6 +363,66 @@ func Run(t *testing.T, s Subject) {
 			t.Error(err)
 		}
 	})
+}
+
+// judge is a customer's policy that records the digests for which it is asked.
+type judge struct {
+	planned, applied []string
+	refuses          string // the method that denies: "planned", "applies"; "": none
+	changes          []changeset.Change
+}
+
+func (j *judge) Module(policy.Module) error { return nil }
+
+func (j *judge) Planned(_ context.Context, b *changeset.Builder, _ *changeset.Base, digest string) error {
+	j.planned, j.changes = append(j.planned, digest), b.All()
+	return j.answer("planned")
+}
+
+func (j *judge) Applies(_ context.Context, _ *changeset.Builder, _ *changeset.Base, digest string) error {
+	j.applied = append(j.applied, digest)
+	return j.answer("applies")
+}
+
+func (j *judge) answer(method string) error {
+	if j.refuses == method {
+		return plugin.Errorf(fairlead.ReasonPolicyDenied, "denied by the policy of the suite")
+	}
+	return nil
+}
+
+// underPolicy checks that a plugin asks the customer's policy. A plugin that does not ask would change an account without the
+// approval that the policy demands. A plugin whose good spec is no plan has nothing to ask.
+func underPolicy(t *testing.T, s Subject) {
+	data, plan := t.TempDir(), s.Good(1)
+	if !job.Operation(plan.Operation).Plans() {
+		return
+	}
+	plan.Job = "job_1"
+	run := func(spec plugin.Spec, j *judge) (plugin.Result, error) {
+		t.Helper()
+		env := Env(t, data, string(spec.Job)+"-1", NewLog(), s.Sources, spec)
+		env.Policy = j
+		return s.New(data).Run(t.Context(), spec, env)
+	}
+	allows := &judge{}
+	res, err := run(plan, allows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(allows.planned) != 1 || allows.planned[0] != res.Plan.Digest || len(allows.applied) != 0 || len(allows.changes) == 0 && !res.Plan.NoOp {
+		t.Errorf("the plan %s asked the policy about the plans %v with %d changes, and about the applies %v", res.Plan.Digest, allows.planned, len(allows.changes), allows.applied)
+	}
+	if res, err := run(plan, &judge{refuses: "planned"}); plugin.ReasonOf(err) != fairlead.ReasonPolicyDenied || res.Plan != nil {
+		t.Errorf("a denied plan: %+v, %v", res.Plan, err)
+	}
+	apply := plan
+	apply.Job, apply.Operation = "job_2", string(job.Operation(plan.Operation).Mutation())
+	apply.Plan = &events.PlanRef{Job: plan.Job, Digest: res.Plan.Digest}
+	denies := &judge{refuses: "applies"}
+	if res, err := run(apply, denies); plugin.ReasonOf(err) != fairlead.ReasonPolicyDenied || res.Mutated || len(denies.applied) != 1 || denies.applied[0] != apply.Plan.Digest {
+		t.Errorf("a denied apply: changed %t, %v; the policy was asked about %v", res.Mutated, err, denies.applied)
+	}
 }
 
 // whileWorking runs a slow spec, calls then when the job works, and returns the job's end.

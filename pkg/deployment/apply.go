@@ -333,10 +333,11 @@ func (n *Node) unsigned(e Approve) bool {
 	return n.NeedsSignature != "" && len(e.Signatures[n.Component]) == 0
 }
 
-func needsSignature(n *Node) error {
+func needsSignature(d Deployment, n *Node) error {
 	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeSignatureRequired,
 		Message: fmt.Sprintf("the customer's policy asks for a signed approval of component %s: %s", n.Component, n.NeedsSignature),
-		Hint:    "A person of the customer approves it with their key: {deployment.sign}."}
+		Hint:    "A person of the customer approves it with their key: {deployment.sign}.",
+		Args:    fairlead.Args{Deployment: string(d.ID), Component: n.Component}}
 }
 
 // approve marks nodes as approved; advance starts their jobs.
@@ -362,7 +363,7 @@ func approve(d *Deployment, e Approve, at time.Time) error {
 				Message: fmt.Sprintf("component %s has a newer plan than the one that the request approves", name), Hint: "Read the new plan before you approve it."}
 		}
 		if n.unsigned(e) {
-			return needsSignature(n)
+			return needsSignature(*d, n)
 		}
 	}
 	approved := false
@@ -379,7 +380,7 @@ func approve(d *Deployment, e Approve, at time.Time) error {
 		}
 	}
 	if !approved && unsigned != nil {
-		return needsSignature(unsigned)
+		return needsSignature(*d, unsigned)
 	}
 	if !approved {
 		return fairlead.Conflict(fairlead.CodeNotAwaitingApproval, "deployment %s is %s: no plan waits for approval", d.ID, d.State)

@@ -166,7 +166,7 @@ func (o *Objects) ofRunner(ctx context.Context, shared bool, group placement.Pat
 		Install string `json:"install"`
 	}
 	if err := json.Unmarshal(config, &named); err != nil {
-		return access.OrgObject(o.org), nil //nolint:nilerr // a record that cannot be read is for those who may do all in the org
+		return access.OrgObject(o.org), nil //nolint:nilerr // only a caller with the right in the whole org may act on a record that cannot be read
 	}
 	return o.ofInstall(ctx, named.Install, install, "")
 }

@@ -97,7 +97,7 @@ type Approval struct {
 	Actions    []string `json:"actions,omitempty" check:"action" doc:"What happens to the object, as in deny. If absent: each."`
 }
 
-// Request is what is to be decided. A part that is nil is not judged: the step asks as soon as it knows a part, and again before
+// Request is what the policy decides about. It judges no part that is nil: the step asks as soon as it knows a part, and again before
 // an apply with all of them.
 type Request struct {
 	Now       time.Time

@@ -173,7 +173,7 @@ func signerOf(ctx context.Context, spec *events.JobSpec, signers []string) strin
 	return ""
 }
 
-// at returns the request for now.
+// at returns the request with the current time.
 func (g *guard) at() policy.Request {
 	q := g.request
 	q.Now = g.now()

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes buildkit old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes buildkit old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages release vulnerabilities check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -69,6 +69,8 @@ bin/tofu-tool: FORCE
 	@$(GO) build -C tools/tofu -o $(CURDIR)/$@ .
 bin/gotestsum: FORCE
 	@$(GO) build -C tools/gotestsum -o $(CURDIR)/$@ gotest.tools/gotestsum
+bin/govulncheck: FORCE
+	@$(GO) build -C tools/govulncheck -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
 bin/staticcheck: FORCE
 	@$(GO) build -C tools/lint -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
 
@@ -183,6 +185,19 @@ runner-image: ## Build the runner's image, and push it if PUSH names a repositor
 
 runner-packages: ## Pin the newest packages of Debian for the image with a shell
 	@$(GO) run ./infra/images/runner -repin infra/images/internal/image/packages.txt
+
+KEY ?=
+ARCHS ?= amd64,arm64
+release: ## Build the files of a release into bin/release, twice the same bytes (VERSION=v1.2.3 KEY=file.pem ARCHS=amd64,arm64 TOFU=folder DIRTY=1); needs Node
+	@$(GO) run ./tools/release -version "$(filter-out dev,$(VERSION))" -key "$(KEY)" -archs "$(ARCHS)" -tofu "$(TOFU)" $(if $(DIRTY),-dirty)
+
+# govulncheck ends with 3 if it finds something, and with 1 if it cannot work: most often
+# because no network reaches the database.
+DB ?= https://vuln.go.dev
+vulnerabilities: bin/govulncheck ## Look up the known vulnerabilities of the code that is used (DB=https://vuln.go.dev STRICT=1: fail without the database)
+	@bin/govulncheck -db "$(DB)" -tags clusters ./...; code=$$?; \
+		if [ $$code -eq 1 ] && [ -z "$(STRICT)" ]; then echo "NOT CHECKED: see the error above; STRICT=1 makes it a failure" >&2; code=0; fi; \
+		exit $$code
 
 REGION ?=
 ACCOUNT ?=

@@ -225,7 +225,7 @@ var bans = []ban{
 		why: "the packages of a step do not know where its large parts come from: a program decides whether it has them"},
 	{packages: "runner/step runner/plugin/...", never: "k8s.io/... sigs.k8s.io/... github.com/fluxcd/... helm.sh/... module/runner/kubernetes/...", indirect: true,
 		why: "a step starts the program of the plugins for Kubernetes, and links nothing of it"},
-	{packages: "...", except: "runner/images/... test/alltypes", never: "github.com/regclient/... github.com/sigstore/... module/runner/images/...",
+	{packages: "...", except: "runner/images/... test/alltypes tools/release", never: "github.com/regclient/... github.com/sigstore/... module/runner/images/...",
 		why: "these packages are large, so the plugin of images is a program of its own"},
 	{packages: "cmd/fairlead/...", never: "github.com/olareg/...", indirect: true,
 		why: "this library computes a password hash when a program starts, so the registry of images is a program of its own"},

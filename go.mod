@@ -57,6 +57,7 @@ require (
 )
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/cedar-policy/cedar-go v1.9.0
 	github.com/fluxcd/pkg/ssa v0.78.0
 	github.com/gowebpki/jcs v1.0.2
@@ -66,6 +67,7 @@ require (
 	github.com/robfig/cron/v3 v3.0.1
 	github.com/sigstore/sigstore v1.10.8
 	github.com/sigstore/sigstore-go v1.3.0
+	github.com/sigstore/sigstore/pkg/signature/kms/aws v1.10.8
 	github.com/ulikunitz/xz v0.5.17
 	go.opentelemetry.io/otel/sdk v1.45.0
 	go.opentelemetry.io/proto/otlp v1.11.0
@@ -105,6 +107,7 @@ require (
 	github.com/google/certificate-transparency-go v1.3.3 // indirect
 	github.com/in-toto/in-toto-golang v0.11.0 // indirect
 	github.com/jedisct1/go-minisign v0.0.0-20211028175153-1c139d1cc84b // indirect
+	github.com/jellydator/ttlcache/v3 v3.4.0 // indirect
 	github.com/pkg/browser v0.0.0-20240102092130-5ac0b6a4141c // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/prometheus/client_golang v1.24.1 // indirect

@@ -18,6 +18,10 @@ type Wake struct {
 	Job fairlead.JobID `json:"job"`
 }
 
+// WakeForKeys is in place of a job in a wake-up that asks the agent for the public keys of installs: the agent sends a
+// heartbeat, whose answer names them. An older agent claims it as a job, finds none, and drops the message.
+const WakeForKeys fairlead.JobID = "install-keys"
+
 // Encode returns the message's bytes.
 func (w Wake) Encode() []byte {
 	w.V = 1

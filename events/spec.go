@@ -244,6 +244,9 @@ type SpecVar struct {
 type ValuesRef struct {
 	Name   string `json:"name"`   // ValuesInputs, ValuesParams, ValuesLast, or ValuesOutputs and the component's name
 	Digest []byte `json:"digest"` // HMAC-SHA256 of the fetched bytes under the step's lease token
+	// Encrypted lists the fetched values that only the customer's side can open, sorted by name: each is the encrypted value as
+	// base64. A step that does not know the field refuses the spec, because it would give the encrypted value to its tool.
+	Encrypted []string `json:"encrypted,omitempty"`
 }
 
 // The names of values.

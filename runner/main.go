@@ -22,6 +22,8 @@ const usage = `usage: runner <command>
   agent     claim jobs and run them until it is stopped (see agent --help)
   agent pause | drain | disable | enable | mode
             set or show the customer's mode; the vendor cannot override it
+  install-key show INSTALL_ID | rotate
+            print the public key of an install, or add a seed; for the customer
   step      run one job; started by the agent
   copy      copy this program to a folder, for a step in an image of its own;
             started by the agent
@@ -38,6 +40,8 @@ func run(args []string) int {
 	switch args[0] {
 	case "agent":
 		return agent.Main(context.Background(), args[1:], agent.Options{Version: version, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Executors: executors()})
+	case "install-key":
+		return agent.InstallKey(args[1:], agent.Options{Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()})
 	case "step":
 		return step.Main(context.Background(), args[1:], step.Options{Version: version, Stderr: os.Stderr, Environ: os.Environ(), Parts: parts.All()})
 	case executor.CopyCommand:

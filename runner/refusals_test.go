@@ -272,7 +272,7 @@ func TestApplyNeedsNothingOfThePlansRunner(t *testing.T) {
 		}
 	}
 	succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "http", ref, plan))))
-	if !strings.Contains(string(s.State("ins_1", "web")), "terraform_data") {
+	if !opensWith(t, a, s.State("ins_1", "web"), "terraform_data") {
 		t.Error("the control plane has no state")
 	}
 }

@@ -23,7 +23,7 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 		group   func(testing.TB) proctree.Group // makes the agent's control group; nil: the agent stays in the test's group
 	}{
 		"local":                      {"local", nil},
-		"http":                       {"http", nil},
+		"http, without a key":        {"http", nil},
 		"local, the step has a shim": {"local", proctreetest.Barren},
 	} {
 		storage := tc.storage
@@ -35,7 +35,11 @@ func TestToolOfAKilledStepSavesItsState(t *testing.T) {
 			if tc.group != nil {
 				attr = beginIn(t, tc.group(t))
 			}
-			a := startWith(t, s.URL(), "", t.TempDir(), attr, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
+			data := t.TempDir()
+			if storage == "http" { // with a key, the tool reaches the control plane only through its step
+				data = keylessFolder(t)
+			}
+			a := startWith(t, s.URL(), "", data, attr, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
 			job, ref := applyingOn(t, s, storage, patientModule(m))
 			syscall.Kill(a.stepPID(job), syscall.SIGKILL)
 			j := s.UntilDied(job)
@@ -86,16 +90,17 @@ func changes(set *changeset.Set, address string) bool {
 // If the tool of a killed step cannot save its state, the agent keeps the copy that the tool left.
 func TestUnsavedStateOfAKilledStepIsKept(t *testing.T) {
 	t.Parallel()
-	t.Run("the control plane refuses the state", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}) })
-	// With a limit of bodies, the tool reaches the control plane only through its step.
-	t.Run("the relay ends with the step", func(t *testing.T) { keepsUnsavedState(t, plane.Options{MaxBody: 1 << 20}) })
+	t.Run("the control plane refuses the state", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}, keylessFolder(t)) })
+	// With a limit of bodies, or with a key, the tool reaches the control plane only through its step.
+	t.Run("the relay ends with the step", func(t *testing.T) { keepsUnsavedState(t, plane.Options{MaxBody: 1 << 20}, keylessFolder(t)) })
+	t.Run("the step that encrypts ends", func(t *testing.T) { keepsUnsavedState(t, plane.Options{}, t.TempDir()) })
 }
 
-func keepsUnsavedState(t *testing.T, o plane.Options) {
+func keepsUnsavedState(t *testing.T, o plane.Options, data string) {
 	t.Parallel()
 	m := mark()
 	s := plane.New(t, o)
-	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	a := startAt(t, s.URL(), "", data, "FAIRLEAD_ENROLMENT_TOKEN="+s.EnrolmentToken(), "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
 	s.RefuseState()
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)
@@ -147,7 +152,7 @@ func TestHangingToolOfAKilledStepIsKilled(t *testing.T) {
 	t.Parallel()
 	m := mark()
 	s := plane.New(t, plane.Options{})
-	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	a := keyless(t, s, "FAIRLEAD_TOFU="+tool(t))
 	job, _ := applyingOn(t, s, "http", patientModule(m))
 	s.SetDown(true) // the tool retries for a minute, longer than its grace period of 5 s
 	syscall.Kill(a.stepPID(job), syscall.SIGKILL)

@@ -79,11 +79,13 @@ func TestToolsEnvironmentHoldsOnlyThePasswordOfItsState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		storage string
 		o       plane.Options
+		keyless bool
 	}{
-		"local":          {"local", plane.Options{}},
-		"http":           {"http", plane.Options{}},
-		"http, in parts": {"http", plane.Options{MaxBody: 16 << 10}}, // the tool asks a relay of its step
-		"s3":             {"s3", plane.Options{}},
+		"local":               {"local", plane.Options{}, false},
+		"http":                {"http", plane.Options{}, false}, // the tool asks a relay of its step, which encrypts the state
+		"http, in parts":      {"http", plane.Options{MaxBody: 16 << 10}, true},
+		"http, without a key": {"http", plane.Options{}, true},
+		"s3":                  {"s3", plane.Options{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,7 +105,11 @@ func TestToolsEnvironmentHoldsOnlyThePasswordOfItsState(t *testing.T) {
 					}
 				}
 			})
-			startAt(t, address, "", t.TempDir(), append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_ENROLMENT_TOKEN="+secrets["enrolment"])...)
+			data := t.TempDir()
+			if tc.keyless {
+				data = keylessFolder(t)
+			}
+			startAt(t, address, "", data, append(inStack(t, b.endpoint), "FAIRLEAD_MAKE_INSTALL_KEY=true", "FAIRLEAD_TOFU="+tool(t), "FAIRLEAD_ENROLMENT_TOKEN="+secrets["enrolment"])...)
 			gate := filepath.Join(t.TempDir(), "gate")
 			ref := s.Push(envModule(gate))
 			in := places(b)[tc.storage]
@@ -129,7 +135,7 @@ func TestToolsEnvironmentHoldsOnlyThePasswordOfItsState(t *testing.T) {
 				}
 			}
 			password := env["TF_HTTP_PASSWORD"]
-			relayed := tc.o.MaxBody > 0
+			relayed := tc.storage == "http" && (tc.o.MaxBody > 0 || !tc.keyless)
 			switch direct := tc.storage == "http" && !relayed; {
 			case direct && (own == "" || password != own):
 				t.Errorf("the password is %q, want the state token of the job", password)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -94,9 +95,9 @@ func toolPID(ts *testscript.TestScript, attempt string) int {
 	})
 }
 
-// refuser serves at the address of a control plane that ended, like a broken gateway. It
-// answers 403 to requests for a state, because the tool does not repeat a request after
-// 403. It answers 503 to all other requests.
+// refuser serves at the address of a control plane that ended. It refuses requests for a
+// state, as a control plane does: neither the tool nor its step repeats them then. It
+// answers 503 to all other requests, like a broken gateway.
 type refuser struct{ server *http.Server }
 
 type refuserKey struct{}
@@ -116,7 +117,9 @@ func refuse(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	r.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/runner/v1/state/") {
+			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusForbidden)
+			io.WriteString(w, `{"type":"urn:fairlead:problem:other-state","status":403,"detail":"refused by the test"}`) //nolint:errcheck // the client may have closed the connection
 			return
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)

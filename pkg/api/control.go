@@ -226,7 +226,7 @@ func (s *server) installRoutes(c *control.Control) {
 	register(s, op{Route: wire.CreateInstall, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *create) ([]need, error) {
 		return mayCreateInstall(ctx, r, in.Body)
 	}, access.EditInstall), tag: "Installs", summary: "Create an install", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeAppDeleting, fairlead.CodeRunnerKindRefused, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
+		problems: slices.Concat(ofAVersion, creator, counted, storesMuch, codes{fairlead.CodeInstallExists, fairlead.CodeInvalidName, fairlead.CodeInputNotEncrypted, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeInvalidGroup, fairlead.CodeAppNotFound, fairlead.CodeAppDeleting, fairlead.CodeRunnerKindRefused, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse, fairlead.CodeGroupNotFound, fairlead.CodeGroupNotEmpty})},
 		func(ctx context.Context, in *create) (*body[wire.Install], error) {
 			v, err := c.CreateInstall(ctx, callerOf(ctx).org, control.NewInstall{Name: in.Body.Name, App: in.Body.App,
 				Runner: in.Body.Runner, Group: in.Body.Group, Labels: in.Body.Labels, Inputs: in.Body.Inputs}, in.IdempotencyKey)
@@ -258,9 +258,9 @@ func (s *server) installRoutes(c *control.Control) {
 	register(s, op{Route: wire.UpdateInstall, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *update) ([]need, error) {
 		return mayUpdateInstall(ctx, r, in.InstallPath, in.Body.Runner)
 	}, access.EditInstall), tag: "Installs", summary: "Change an install's inputs, labels or runner",
-		problems: slices.Concat(ofAVersion, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
+		problems: slices.Concat(ofAVersion, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeInputNotEncrypted, fairlead.CodeInvalidEncryptedValue, fairlead.CodeInvalidInput, fairlead.CodeInvalidInputs, fairlead.CodeInvalidLabel, fairlead.CodeRunnerNotFound, fairlead.CodeRunnerOutOfReach, fairlead.CodeRunnerInUse})},
 		func(ctx context.Context, in *update) (*body[wire.Install], error) {
-			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Labels: in.Body.Labels, Runner: in.Body.Runner})
+			v, err := c.UpdateInstall(ctx, callerOf(ctx).org, in.Install, control.InstallChange{Inputs: in.Body.Inputs, Encrypted: readAllEncrypted(in.Body.Encrypted), Labels: in.Body.Labels, Runner: in.Body.Runner})
 			if err != nil {
 				return nil, err
 			}
@@ -325,6 +325,11 @@ func (s *server) withSecrets(ctx context.Context, v control.Install) (wire.Insta
 		return out, err
 	}
 	out.MissingInputs = renderMissing(missing)
+	if v.Key == nil {
+		if out.KeyExpected, err = s.Control.KeyExpected(ctx, callerOf(ctx).org, v.Name); err != nil {
+			return out, err
+		}
+	}
 	sandbox, err := s.Control.Sandbox(ctx, callerOf(ctx).org, v.Name)
 	if sandbox != nil {
 		out.Sandbox = (*wire.InstallSandbox)(sandbox)
@@ -402,7 +407,7 @@ func (s *server) deploymentRoutes(c *control.Control) {
 	register(s, op{Route: wire.CreateDeployment, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *create) ([]need, error) {
 		return mayDeploy(ctx, r, in.InstallPath, in.Body)
 	}, access.Deploy, access.Approve), tag: "Deployments", summary: "Start a deployment, or queue it", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeComponentTypeChanged, fairlead.CodeSandboxRunnerMissing, fairlead.CodeRunnerKindRefused, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound, fairlead.CodeComponentTypeChanged, fairlead.CodeSandboxRunnerMissing, fairlead.CodeRunnerKindRefused, fairlead.CodeInvalidInputs, fairlead.CodeInputNotGenerated, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *create) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
 			d, err := c.CreateDeployment(ctx, org, in.Install, control.NewDeployment{Kind: deployment.Kind(in.Body.Kind),

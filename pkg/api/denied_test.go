@@ -571,7 +571,7 @@ func TestTokensGiveNoMoreThanTheyHave(t *testing.T) {
 var ofNoObject = map[string]string{
 	"enrol-runner": "TestIdentityNeedsAProof", "create-challenge": "TestIdentityNeedsAProof", "create-session": "TestIdentityNeedsAProof",
 	"heartbeat-session": "the session is the object", "claim-job": "TestSessionIsRefusedForOtherRunnersJobs", "start-ahead": "the session is the object",
-	"adopt-steps": "TestOnlyStepsOfGoneAgentsAreAdopted",
+	"adopt-steps": "TestOnlyStepsOfGoneAgentsAreAdopted", "report-install-keys": "TestSecretInputsArriveEncrypted: a runner reports keys only of installs for which it was asked",
 }
 
 // Every operation of the runner API × the right kind of credential, for another job, install, component, warm step or runner.

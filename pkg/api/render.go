@@ -62,7 +62,7 @@ func renderVersion(v control.Version) wire.AppVersion {
 func renderDeclared(declared []appspec.Input) []wire.AppInput {
 	out := make([]wire.AppInput, 0, len(declared))
 	for _, in := range declared {
-		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From, Generated: in.Generate > 0}
+		w := wire.AppInput{Name: in.Name, Type: string(in.Type), Description: in.Description, Required: in.Required, Sensitive: in.Sensitive, Group: in.Group, From: in.From, Generated: in.Generate > 0, GeneratedLength: in.Generate}
 		if in.HasDefault && !in.Sensitive {
 			// The default was read from JSON, so Marshal cannot fail.
 			w.Default, _ = json.Marshal(in.Default)
@@ -105,6 +105,7 @@ func renderInstall(in control.Install) wire.Install {
 		Group: in.Group.String(), Labels: in.Labels, State: in.State,
 		Inputs: map[string]json.RawMessage{}, Components: []wire.InstallComponent{}, Queued: []string{},
 		Deployment: string(in.Active), Moving: string(in.Moving), CreatedAt: in.Created.UTC()}
+	out.Key = renderKey(in.Key)
 	for name, v := range in.Inputs {
 		out.Inputs[name] = v.Value
 		if v.Sensitive {
@@ -216,7 +217,7 @@ func renderOutputs(v map[string]map[string]control.Output) wire.Outputs {
 	for component, outputs := range v {
 		m := map[string]wire.Output{}
 		for name, o := range outputs {
-			m[name] = wire.Output{Value: o.Value, Sensitive: o.Sensitive}
+			m[name] = wire.Output{Value: o.Value, Sensitive: o.Sensitive, Encrypted: renderEncrypted(o.Encrypted)}
 		}
 		out.Components[component] = m
 	}

@@ -33,7 +33,7 @@ func (s *server) rescueRoutes(c *control.Control) {
 	register(s, op{Route: wire.PushState, auth: apiToken, may: on(access.EditInstall), tag: "Installs", summary: "Upload a state that a tool could not save",
 		doc:  "Only for installs whose runner keeps its states at the control plane. The state must be of the component's lineage, and newer than the current one.",
 		body: control.MaxState, read: 2 * time.Minute,
-		problems: slices.Concat(storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateMoving, fairlead.CodeInvalidState, fairlead.CodeNoState, fairlead.CodeStateLocked, fairlead.CodeStateLineage, fairlead.CodeStateOlder, fairlead.CodeStateOnRunner, fairlead.CodeStateTooLarge})},
+		problems: slices.Concat(storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeComponentNotFound, fairlead.CodeRunnerNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateMoving, fairlead.CodeInvalidState, fairlead.CodeNoState, fairlead.CodeStateLocked, fairlead.CodeStateLineage, fairlead.CodeStateOlder, fairlead.CodeStateInClear, fairlead.CodeStateOnRunner, fairlead.CodeStateTooLarge})},
 		func(ctx context.Context, in *push) (*body[wire.PushedState], error) {
 			h, err := c.PushState(ctx, callerOf(ctx).org, in.Install, in.Component, in.RawBody)
 			return answer(wire.PushedState{Component: in.Component, Serial: h.Serial, Size: h.Size, SavedAt: h.Saved.UTC()}, err)

@@ -100,6 +100,17 @@ func (s *server) sessionRoutes(c *control.Control) {
 		func(ctx context.Context, in *heartbeat) (*body[wire.SessionStatus], error) {
 			return s.heartbeat(ctx, in.Body)
 		})
+	type keys struct{ Body wire.KeysReport }
+	register(s, op{Route: wire.ReportKeys, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Report the public keys of installs", status: http.StatusNoContent,
+		doc:      "Each secret of an install is encrypted with its key. A key that differs from the recorded one is shown, and not used before a person accepts it.",
+		problems: codes{fairlead.CodeInvalidInstallKey}},
+		func(ctx context.Context, in *keys) (*struct{}, error) {
+			given := make(map[fairlead.InstallID]string, len(in.Body.Keys))
+			for id, key := range in.Body.Keys {
+				given[fairlead.InstallID(id)] = key
+			}
+			return nil, c.ReportKeys(ctx, callerOf(ctx).session, given)
+		})
 	type claim struct{ Body wire.ClaimRequest }
 	register(s, op{Route: wire.ClaimJob, auth: sessionToken, may: byCredential(), tag: "Agents", summary: "Claim a job, or wait for one; 204 when there is none",
 		none:     "No job was queued while the claim waited",
@@ -302,7 +313,7 @@ func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body
 
 func readHeartbeat(in wire.SessionHeartbeat) control.Heartbeat {
 	return control.Heartbeat{Capacity: in.Capacity, WarmSteps: in.WarmSteps,
-		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation}
+		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation, Seed: in.InstallKeys}
 }
 
 // status returns what the agent of the session needs to know after its heartbeat.
@@ -318,10 +329,29 @@ func (s *server) status(ctx context.Context, session control.Session, h control.
 	} else {
 		out.Situations = renderSituations(situations)
 	}
+	out.KeysWanted = s.keysWanted(ctx, session, h, settings)
 	if !h.Ending {
 		out.Configuration = renderAgentConfiguration(settings.Configuration)
 	}
 	return out
+}
+
+// keysWanted returns the installs whose keys an agent with a seed reports.
+func (s *server) keysWanted(ctx context.Context, session control.Session, h control.Heartbeat, settings control.AgentSettings) (ids []string) {
+	if !h.Seed {
+		return nil
+	}
+	wanted := settings.KeysWanted
+	if !settings.Seeded {
+		var err error
+		if wanted, err = s.Control.NoteSeed(ctx, session.Runner); err != nil {
+			s.Logger.Warn("a heartbeat's answer does not ask for the keys of installs", "error", err) // the next one does
+		}
+	}
+	for _, id := range wanted {
+		ids = append(ids, string(id))
+	}
+	return ids
 }
 
 func renderAgentConfiguration(in *control.AgentConfiguration) *wire.AgentConfiguration {
@@ -460,8 +490,8 @@ func (s *server) stepRoutes(c *control.Control) {
 		JobPath
 		Body wire.FinishRequest
 	}
-	register(s, op{Route: wire.FinishJob, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs + 2<<20, read: 2 * time.Minute,
-		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge, fairlead.CodeBodyNotStaged, fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
+	register(s, op{Route: wire.FinishJob, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Report how the job ended", status: http.StatusNoContent, body: job.MaxOutputs*4/3 + 2<<20, read: 2 * time.Minute,
+		problems: slices.Concat(ofAStep, storesMuch, codes{fairlead.CodeJobState, fairlead.CodeLogOffset, fairlead.CodeLogFenced, fairlead.CodeLogNotFound, fairlead.CodePlanMissing, fairlead.CodeOutputsTooLarge, fairlead.CodeInvalidEncryptedValue, fairlead.CodeInvalidInstallKey, fairlead.CodeBodyNotStaged, fairlead.CodeArtifactMissing, fairlead.CodeProvenanceRefused})},
 		func(ctx context.Context, in *finish) (*struct{}, error) {
 			return nil, c.FinishJob(ctx, callerOf(ctx).holder, readReport(in.Body))
 		})
@@ -488,10 +518,10 @@ func readReport(in wire.FinishRequest) control.Report {
 			rep.ChangeSet, _ = json.Marshal(in.Plan.ChangeSet) // it has just been decoded from JSON
 		}
 	}
-	rep.Built = (*control.Built)(in.Built)
+	rep.Built, rep.Key = (*control.Built)(in.Built), in.Key
 	rep.Outputs = make(map[string]control.Output, len(in.Outputs))
 	for name, o := range in.Outputs {
-		rep.Outputs[name] = control.Output{Value: o.Value, Sensitive: o.Sensitive}
+		rep.Outputs[name] = control.Output{Value: o.Value, Sensitive: o.Sensitive, Encrypted: readEncrypted(o.Encrypted)}
 	}
 	return rep
 }

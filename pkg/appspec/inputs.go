@@ -31,7 +31,7 @@ func (ps InputProblems) Error() string {
 }
 
 // CheckInputs returns the value of every declared input: the given JSON value, else the default, else null. A given
-// null counts as not given. A value is sensitive if its input is sensitive. A given Withheld is checked by its type and
+// null counts as not given. A value is sensitive if its input is sensitive, or if it is encrypted. A given Withheld is checked by its type and
 // stays withheld.
 //
 // The error is a *fairlead.Error of KindInvalid with the code "invalid-inputs" that wraps InputProblems. It reports
@@ -55,7 +55,7 @@ func checkValues(noun string, code fairlead.Code, declared []Input, given map[st
 		names[i] = in.Name
 		if w, ok := given[in.Name].(Withheld); ok {
 			if in.Type.accepts(w.Type) {
-				values[in.Name] = Resolved{Value: w, Sensitive: in.Sensitive}
+				values[in.Name] = Resolved{Value: w, Sensitive: in.Sensitive || w.Encrypted != ""}
 			} else {
 				problems = append(problems, InputProblem{Input: in.Name, Code: "wrong-type", Message: fmt.Sprintf("%s %q wants a %s, got a %s", noun, in.Name, in.Type, w.Type)})
 			}

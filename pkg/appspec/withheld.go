@@ -18,6 +18,9 @@ type Withheld struct {
 	Type        Type   // as TypeOf returns it; "": not known
 	Fingerprint string // equal for equal values of one place
 	Size        int    // of its JSON, in bytes
+	// Encrypted is the value as the customer's side encrypted it, for a reader that passes it on; "": the value is not
+	// encrypted, or the reader does not need it.
+	Encrypted string
 }
 
 // The types that only TypeOf returns.

@@ -27,6 +27,7 @@ type Runner struct {
 	ModeParameter string        `env:"FAIRLEAD_MODE_PARAMETER" flag:"mode-parameter" doc:"name of an SSM parameter in the customer's AWS account with a mode as in FAIRLEAD_MODE, and after a colon a reason; the agent reads it every four seconds; the stricter mode applies, and until the agent has read the parameter once it starts no jobs"`
 	LogLevel      string        `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
 	Traces        string        `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces of the agent's requests, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
+	MakeSeed      bool          `env:"FAIRLEAD_MAKE_INSTALL_KEY" flag:"make-install-key" doc:"whether the agent makes a seed of install keys in a new data folder, so that the control plane cannot read secrets; only if it is the only agent of its runner, because agents with different seeds cannot read each other's values; fairlead dev sets it"`
 	ShareLog      bool          `env:"FAIRLEAD_SHARE_LOG" envDefault:"true" flag:"share-log" doc:"whether the agent sends the last 64 KiB of its own log when fairlead runner logs requests them"`
 	DrainFor      time.Duration `env:"FAIRLEAD_DRAIN_FOR" envDefault:"0s" flag:"drain-for" doc:"longest wait for running steps after the first SIGTERM; then the agent interrupts them, or leaves them to the next agent if they are tasks of ECS or pods; 0s: no limit"`
 
@@ -54,6 +55,11 @@ type DirectLaunch struct {
 	Image    string `env:"FAIRLEAD_RUNNER_IMAGE" flag:"runner-image" doc:"image of the runner, by digest, for runners whose configuration sets no image"`
 	Data     string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"folder for the agents' keys and records; it may be empty at each start"`
 	LogLevel string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" flag:"log-level" doc:"debug, info, warn or error"`
+}
+
+// InstallKey is the environment of `fairlead-runner install-key`.
+type InstallKey struct {
+	Data string `env:"FAIRLEAD_RUNNER_DATA" envDefault:"/var/lib/fairlead-runner" flag:"data" doc:"the agent's data folder"`
 }
 
 // RunnerMode is the environment of `runner agent pause` and of the other commands with

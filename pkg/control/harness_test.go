@@ -48,6 +48,7 @@ type plane struct {
 	finished func(error) bool
 	// stepFault returns the fault of a step. If stepFault is nil, no step has a fault.
 	stepFault func(events.JobSpec) stepFault
+	seeds     string   // of the customer: steps encrypt what they produce; "": the runner has no seed
 	envelopes [][]byte // the specs of all jobs that started
 	refused   []string // the jobs whose reports were refused as stale
 	sleep     func(time.Duration)
@@ -396,6 +397,7 @@ func (p *plane) tool(spec events.JobSpec, fail bool) control.Report {
 			"secret": {Value: json.RawMessage(`"secret-of-` + spec.Component + `"`), Sensitive: true},
 		}
 		maps.Copy(rep.Outputs, p.outputs[spec.Component])
+		p.encrypt(spec, rep.Outputs)
 	}
 	if rep.Plan != nil && spec.Plugin == "script" { // a script's plan does not read the cloud
 		rep.Plan.NoOp = spec.Applied != nil && len(spec.Applied.Changed(spec.Artifact.Digest, spec.Vars)) == 0

@@ -31,7 +31,7 @@ func (p *plane) resolve(h control.Holder, started control.Started, spec *events.
 		if !ref.Matches(started.LeaseToken, packed) {
 			p.t.Errorf("job %s gets other values of %s than its spec names", h.Job, ref.Name)
 		}
-		if err := values.Unpack(ref.Name, packed); err != nil {
+		if err := values.Unpack(ref.Name, packed, ref.Encrypted, p.keys(spec.Install).Open); err != nil {
 			p.t.Fatal(err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestMissingPartOfASecretIsLeftToTheStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		values := jobvalues.Values{}
-		if err := values.Unpack("components.database", packed); err != nil {
+		if err := values.Unpack("components.database", packed, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		err = values.Resolve(&spec)

@@ -9,7 +9,9 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/statefile"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -157,6 +159,75 @@ func TestUnsavedStateIsPushed(t *testing.T) {
 		p.died(held)
 		p.work()
 		p.expect(again.ID, deployment.Succeeded, "network=applied cache=applied database=applied web=applied")
+	})
+}
+
+// The control plane of an install with encrypted states has no state that it could open: the first encrypted state replaces
+// all earlier ones, and a person cannot push one in clear.
+func TestEncryptedStateReplacesAllInClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(shop)
+		p.install("acme")
+		_, j, h := p.applying("acme")
+		keys, err := installkey.NewRing(strings.Repeat("SeedOfTheTests", 5), j.Install)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed := func(serial string) string {
+			b, err := statefile.Seal(keys, "network", []byte(strings.Replace(stateOne, `"serial":7`, `"serial":`+serial, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		put := func(state string) {
+			t.Helper()
+			if err := p.PutState(p.ctx, h, string(j.Install), "network", "lock-1", []byte(state)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		blobs := func() (kept []string) {
+			t.Helper()
+			keys, err := p.Blobs.List(p.ctx, "state/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return keys
+		}
+		p.lockAndSave(h, j, "lock-1", stateOne)
+		put(strings.Replace(stateOne, `"serial":7`, `"serial":8`, 1))
+		if head, _ := p.head("acme", "network"); head.Key != "" || len(head.History) != 1 || len(blobs()) != 2 {
+			t.Fatalf("in clear: %+v, %q", head, blobs())
+		}
+		put(sealed("9"))
+		if head, _ := p.head("acme", "network"); head.Key != keys.Current().Public().ID() || head.Serial != 9 || len(head.History) != 0 || len(blobs()) != 1 {
+			t.Errorf("after the first encrypted state: %+v, %q", head, blobs())
+		}
+		put(sealed("10"))
+		if head, _ := p.head("acme", "network"); head.Serial != 10 || len(head.History) != 1 {
+			t.Errorf("after the second encrypted state: %+v", head)
+		}
+		if err := p.DeleteState(p.ctx, h, string(j.Install), "network"); err != nil {
+			t.Fatal(err)
+		}
+		put(sealed("11"))
+		if head, _ := p.head("acme", "network"); len(head.History) != 2 {
+			t.Errorf("a deleted state took the earlier ones with it: %+v", head)
+		}
+		p.must("end the log", func() error {
+			return p.FinishJob(p.ctx, h, control.Report{Outcome: control.OutcomeFailed, Reason: "state-unsaved", Message: "the tool could not save its state"})
+		})
+		newer := strings.Replace(stateOne, `"serial":7`, `"serial":12`, 1)
+		if _, err := p.PushState(p.ctx, org, "acme", "network", []byte(newer)); fairlead.CodeOf(err) != fairlead.CodeStateInClear {
+			t.Errorf("a person pushes a state in clear: %v", err)
+		}
+		if _, err := p.PushState(p.ctx, org, "acme", "network", []byte(sealed("11"))); fairlead.CodeOf(err) != fairlead.CodeStateOlder {
+			t.Errorf("a person pushes an encrypted state with the same serial: %v", err)
+		}
+		if pushed, err := p.PushState(p.ctx, org, "acme", "network", []byte(sealed("12"))); err != nil || pushed.Serial != 12 {
+			t.Errorf("a person pushes an encrypted state: %+v, %v", pushed, err)
+		}
 	})
 }
 

@@ -67,6 +67,8 @@ type (
 	NewInstall     = catalog.NewInstall
 	NewVersion     = catalog.NewVersion
 	Output         = catalog.Output
+	Encrypted      = catalog.Encrypted
+	InstallKey     = catalog.InstallKey
 	Provenance     = catalog.Provenance
 	Rendered       = catalog.Rendered
 	Variable       = catalog.Variable

@@ -29,25 +29,30 @@ const (
 
 // Reasons of a step, for every plugin.
 const (
-	ReasonInternal            Reason = "internal"             // a defect of the product
-	ReasonInterrupted         Reason = "interrupted"          // the runner was stopped
-	ReasonStale               Reason = "stale"                // the lease belongs to another attempt
-	ReasonReportRefused       Reason = "report-refused"       // the control plane refused the step's final report
-	ReasonRoleRefused         Reason = "role-refused"         // the step could not assume the role of the operation
-	ReasonSecretUnavailable   Reason = "secret-unavailable"   // the step could not read a secret that the customer gives to the job
-	ReasonPolicyDenied        Reason = "policy-denied"        // the customer's policy denies the job
-	ReasonPolicyUnavailable   Reason = "policy-unavailable"   // the customer's policy or its ledger cannot be read, so nothing may run
-	ReasonApprovalMissing     Reason = "approval-missing"     // the customer's policy asks for an approval of the customer, and there is none
-	ReasonValuesMissing       Reason = "values-missing"       // the control plane does not have sensitive values that the spec names
-	ReasonReferenceInvalid    Reason = "reference-invalid"    // a reference leads to a part that a sensitive value does not have, or its type does not fit
-	ReasonValuesAltered       Reason = "values-altered"       // sensitive values differ from those that the spec names
-	ReasonValuesUnavailable   Reason = "values-unavailable"   // the control plane does not return the sensitive values
-	ReasonOutputsTooLarge     Reason = "outputs-too-large"    // the tool succeeded, and its outputs cannot be kept
-	ReasonWorkspaceHeld       Reason = "workspace-held"       // another attempt of the component uses the folder
-	ReasonArtifactMissing     Reason = "artifact-missing"     // the registry does not have the artifact
-	ReasonArtifactUnavailable Reason = "artifact-unavailable" // the registry does not return the artifact
-	ReasonArtifactInvalid     Reason = "artifact-invalid"     // the artifact is hostile or damaged
-	ReasonLogNotShared        Reason = "log-not-shared"       // the agent's operator does not share its log
+	ReasonInternal              Reason = "internal"                // a defect of the product
+	ReasonInterrupted           Reason = "interrupted"             // the runner was stopped
+	ReasonStale                 Reason = "stale"                   // the lease belongs to another attempt
+	ReasonReportRefused         Reason = "report-refused"          // the control plane refused the step's final report
+	ReasonRoleRefused           Reason = "role-refused"            // the step could not assume the role of the operation
+	ReasonSecretUnavailable     Reason = "secret-unavailable"      // the step could not read a secret that the customer gives to the job
+	ReasonInstallKeyUnavailable Reason = "install-key-unavailable" // the step could not read the customer's seed of the install keys
+	ReasonValuesEncrypted       Reason = "values-encrypted"        // a value was encrypted for a key that the step does not have, or was altered
+	ReasonPolicyDenied          Reason = "policy-denied"           // the customer's policy denies the job
+	ReasonPolicyUnavailable     Reason = "policy-unavailable"      // the customer's policy or its ledger cannot be read, so nothing may run
+	ReasonApprovalMissing       Reason = "approval-missing"        // the customer's policy asks for an approval of the customer, and there is none
+	ReasonValuesMissing         Reason = "values-missing"          // the control plane does not have sensitive values that the spec names
+	ReasonReferenceInvalid      Reason = "reference-invalid"       // a reference leads to a part that a sensitive value does not have, or its type does not fit
+	ReasonValuesAltered         Reason = "values-altered"          // sensitive values differ from those that the spec names
+	ReasonValuesUnavailable     Reason = "values-unavailable"      // the control plane does not return the sensitive values
+	ReasonOutputsTooLarge       Reason = "outputs-too-large"       // the tool succeeded, and its outputs cannot be kept
+	ReasonWorkspaceHeld         Reason = "workspace-held"          // another attempt of the component uses the folder
+	ReasonArtifactMissing       Reason = "artifact-missing"        // the registry does not have the artifact
+	ReasonArtifactUnavailable   Reason = "artifact-unavailable"    // the registry does not return the artifact
+	ReasonArtifactInvalid       Reason = "artifact-invalid"        // the artifact is hostile or damaged
+	ReasonLogNotShared          Reason = "log-not-shared"          // the agent's operator does not share its log
+	ReasonInstallKeyMissing     Reason = "install-key-missing"     // a value was encrypted for a key that the runner does not have
+	ReasonEncryptedDamaged      Reason = "encrypted-value-damaged" // an encrypted value was changed, or belongs to another place
+	ReasonEncryptedForeign      Reason = "encrypted-value-foreign" // a value was not made by the customer's side, although it must
 )
 
 // Reasons for which a step refuses its spec.

@@ -5,15 +5,21 @@ package jobvalues
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/appspec"
+	"github.com/fairlead/fairlead/pkg/fingerprint"
 )
 
-// Values holds JSON values by the name under which a step fetches them, such as events.ValuesInputs, and then by input,
+// Encrypted is a value that was encrypted with the key of the install (package installkey).
+type Encrypted []byte
+
+// Values holds JSON values, and Encrypted ones, by the name under which a step fetches them, such as events.ValuesInputs, and then by input,
 // param, output or variable.
 type Values map[string]map[string]any
 
@@ -23,6 +29,17 @@ func (v Values) Add(name, of string, value any) {
 		v[name] = map[string]any{}
 	}
 	v[name][of] = value
+}
+
+// Encrypted lists the encrypted values of a name, sorted.
+func (v Values) Encrypted(name string) (of []string) {
+	for key, value := range v[name] {
+		if _, ok := value.(Encrypted); ok {
+			of = append(of, key)
+		}
+	}
+	slices.Sort(of)
+	return of
 }
 
 // Pack returns the bytes that a step fetches under a name. Equal values have equal bytes. ok is false if there are no
@@ -36,16 +53,98 @@ func (v Values) Pack(name string) (packed []byte, ok bool, err error) {
 	return packed, true, err
 }
 
-// Unpack stores what Pack returned.
-func (v Values) Unpack(name string, packed []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(packed))
-	dec.UseNumber() // a float64 would lose digits
-	var values map[string]any
-	if err := dec.Decode(&values); err != nil {
+// Open returns a value that was encrypted for a place. It has the errors of installkey.Ring.
+type Open func(place string, sealed []byte) ([]byte, error)
+
+// Place returns the place for which a value is encrypted: that of an input, a param or an output. The key of an install opens
+// no value of another install, so the place does not name the install.
+func Place(name, of string) string {
+	switch name {
+	case events.ValuesInputs:
+		return InputPlace(of)
+	case events.ValuesParams:
+		return "param/" + of
+	}
+	return OutputPlace(strings.TrimPrefix(name, events.ValuesOutputs), of)
+}
+
+// InputPlace returns the place for which an input is encrypted.
+func InputPlace(input string) string { return "input/" + input }
+
+// OutputPlace returns the place for which an output of a component is encrypted.
+func OutputPlace(component, output string) string { return outputPlace + component + "/" + output }
+
+const outputPlace = "output/"
+
+// OfSteps reports whether only steps encrypt values for the place, and no person does.
+func OfSteps(place string) bool { return strings.HasPrefix(place, outputPlace) }
+
+// VariablePlace returns the place for which an environment variable of the install is encrypted.
+func VariablePlace(name string) string { return "variable/" + name }
+
+// OpenError reports that an encrypted value cannot be opened.
+type OpenError struct{ Err error }
+
+// Error holds no value.
+func (e *OpenError) Error() string { return e.Err.Error() }
+
+func (e *OpenError) Unwrap() error { return e.Err }
+
+// Unpack stores what Pack returned, and opens the values that are encrypted. The error of a value that cannot be opened is
+// an *OpenError.
+func (v Values) Unpack(name string, packed []byte, encrypted []string, open Open) error {
+	value, err := decode(packed)
+	values, ok := value.(map[string]any)
+	if err != nil || !ok {
 		return fmt.Errorf("the values of %s are not JSON", name) // the decoder's error can quote a secret
+	}
+	for _, of := range encrypted {
+		text, ok := values[of].(string)
+		sealed, err := base64.StdEncoding.DecodeString(text)
+		if !ok || err != nil {
+			return fmt.Errorf("the encrypted value %s of %s is missing", of, name)
+		}
+		raw, err := open(Place(name, of), sealed)
+		if err != nil {
+			return &OpenError{err}
+		}
+		if values[of], err = decode(raw); err != nil {
+			return fmt.Errorf("the value of %s is not JSON", Place(name, of))
+		}
 	}
 	v[name] = values
 	return nil
+}
+
+func decode(raw []byte) (value any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber() // a float64 would lose digits
+	err = dec.Decode(&value)
+	return value, err
+}
+
+// Secret is an encrypted value, and what the control plane knows of it.
+type Secret struct {
+	Encrypted   []byte
+	Type        string // as appspec.TypeOf returns it
+	Size        int    // of its JSON, in bytes
+	Fingerprint string // see package fingerprint; "": a person encrypted it, who has no key of fingerprints
+}
+
+// Encrypt encrypts a JSON value for a place, with the key or the ring of an install. With a key of fingerprints, which only
+// the customer's side has, the result has a fingerprint.
+func Encrypt(seal func(place string, value []byte) ([]byte, error), place string, raw, fingerprints []byte) (Secret, error) {
+	value, err := decode(raw)
+	if err != nil {
+		return Secret{}, fmt.Errorf("the value of %s is not JSON", place)
+	}
+	out := Secret{Type: string(appspec.TypeOf(value)), Size: len(raw)}
+	if fingerprints != nil {
+		// The error is that of a value that is nested too deep. Its encrypted bytes stand in for its fingerprint.
+		out.Fingerprint, _ = fingerprint.Of(fingerprints, place, value)
+	}
+	out.Encrypted, err = seal(place, raw)
+	return out, err
 }
 
 // NameOf returns the name of the values that have the target of a reference.

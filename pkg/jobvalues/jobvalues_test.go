@@ -2,11 +2,13 @@ package jobvalues_test
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/jobvalues"
 )
 
@@ -19,7 +21,7 @@ func packed(t *testing.T, v jobvalues.Values) jobvalues.Values {
 		if err != nil || !ok {
 			t.Fatalf("pack %s: %v", name, err)
 		}
-		if err := out.Unpack(name, b); err != nil {
+		if err := out.Unpack(name, b, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +85,63 @@ func TestMissingValueNamesItsVariableOnly(t *testing.T) {
 			t.Errorf("%s: the variable has the value %s", name, spec.Vars["secret"].Value)
 		}
 	}
-	if err := v.Unpack("inputs", []byte(`{"password":hunter2}`)); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if err := v.Unpack("inputs", []byte(`{"password":hunter2}`), nil, nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("the error of damaged values is %v", err)
+	}
+}
+
+// The control plane packs an encrypted value, and the step opens it at its place.
+func TestEncryptedValuesOpenInTheStep(t *testing.T) {
+	ring, err := installkey.NewRing("SeedOfTheTestsSeedOfTheTestsSeedOfTheTests0123", "ins_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seal := func(place, raw string) jobvalues.Encrypted {
+		s, err := jobvalues.Encrypt(ring.Seal, place, []byte(raw), ring.Current().FingerprintKey())
+		if err != nil || s.Fingerprint == "" || s.Size != len(raw) || s.Type == "" || strings.Contains(string(s.Encrypted), "hush") {
+			t.Fatalf("%s: %+v, %v", place, s, err)
+		}
+		return s.Encrypted
+	}
+	v := jobvalues.Values{}
+	v.Add("inputs", "password", seal("input/password", `"hush"`))
+	v.Add("inputs", "earlier", "sealed by an earlier release")
+	v.Add("components.db", "port", seal("output/db/port", `5432.0`))
+	out := jobvalues.Values{}
+	for name := range v {
+		packed, _, err := v.Pack(name)
+		if err != nil || strings.Contains(string(packed), "hush") {
+			t.Fatalf("packed %s, %v", packed, err)
+		}
+		if err := out.Unpack(name, packed, v.Encrypted(name), ring.Open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := events.JobSpec{Vars: map[string]events.SpecVar{"url": {Sensitive: true, Refs: json.RawMessage(`"${inputs.password}@${components.db.outputs.port} ${inputs.earlier}"`)}}}
+	if err := out.Resolve(&spec); err != nil || string(spec.Vars["url"].Value) != `"hush@5432 sealed by an earlier release"` {
+		t.Errorf("resolved %s, %v", spec.Vars["url"].Value, err)
+	}
+
+	moved := jobvalues.Values{}
+	moved.Add("inputs", "other", seal("input/password", `"hush"`))
+	for name, c := range map[string]struct {
+		v         jobvalues.Values
+		encrypted []string
+		open      jobvalues.Open
+		cannot    bool // the error is that of a value that cannot be opened
+	}{
+		"a value of another place":              {moved, []string{"other"}, ring.Open, true},
+		"a runner without a seed":               {v, []string{"password"}, installkey.Ring{}.Open, true},
+		"a value that is not encrypted":         {v, []string{"earlier"}, ring.Open, false},
+		"a value that the answer does not have": {v, []string{"none"}, ring.Open, false},
+	} {
+		packed, _, err := c.v.Pack("inputs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = jobvalues.Values{}.Unpack("inputs", packed, c.encrypted, c.open)
+		if _, cannot := errors.AsType[*jobvalues.OpenError](err); err == nil || cannot != c.cannot || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

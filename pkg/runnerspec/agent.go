@@ -27,6 +27,8 @@ type Agent struct {
 	Policy string `json:"policy,omitempty" check:"policy" doc:"The customer's policy, which decides what jobs may do: file:/path, ssm:NAME or the ARN of a parameter, kubernetes:CONFIGMAP/KEY (only Kubernetes kinds). The job's step reads and enforces it. With it, the control plane cannot set what starts jobs: images, accounts, pod templates, mounts, networks."`
 	// Ledger is a location that ParseLedger accepts.
 	Ledger string `json:"ledger,omitempty" check:"ledger" doc:"Where steps keep what the policy decides about several jobs, and the last change sets: file:/path, s3:BUCKET/PREFIX, or kubernetes:NAMESPACE (only Kubernetes kinds). If absent: the folder ledger of the runner's data folder, for jobs on the agent's machine; none for others."`
+	// InstallKey is a reference, as in Secrets. The control plane cannot set or see it.
+	InstallKey string `json:"install_key,omitempty" check:"reference" doc:"Where the seed of the install keys is: a reference like those of secrets. Steps encrypt secrets with keys that come from it, so that the control plane cannot read them. If absent: for steps that are processes or containers on the agent's machine, the file install-key.seed in the agent's data folder, if there is one (fairlead-runner install-key rotate, or the variable FAIRLEAD_MAKE_INSTALL_KEY); otherwise there is no seed, and the control plane can read the secrets."`
 }
 
 // NoAgentFile returns the Agent of an agent without a file.
@@ -49,6 +51,7 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 	}
 	c.secretsOfKind(a)
 	c.policyOfKind(a)
+	c.seedOfKind(a)
 	if a.Runner != nil {
 		c.runner(a.Runner)
 		c.Problems = slices.DeleteFunc(c.Problems, func(p Problem) bool { return p.Code == "missing-field" })

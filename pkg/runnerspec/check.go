@@ -86,6 +86,7 @@ func (c *checker) checks() map[string]yamlnode.Check {
 		"secret":      {Func: c.secret},
 		"policy":      {Func: c.policy},
 		"ledger":      {Func: c.ledger},
+		"reference":   {Func: c.seed},
 		"labels":      {Func: c.label, Schema: keys(labelKey, "fairlead")},
 		"registry":    c.registryURL(),
 		"podtemplate": {Func: func(f yamlnode.Field, where string) { c.podTemplate(f.Value, where) }},

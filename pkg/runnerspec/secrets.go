@@ -3,6 +3,7 @@ package runnerspec
 import (
 	"cmp"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,15 +104,36 @@ func ParseSecret(name, from string) (JobSecret, error) {
 	} else {
 		s.Environment = n[3]
 	}
-	f := secretFrom.FindStringSubmatch(from)
-	if f == nil {
+	var ok, whole bool
+	if s.From, ok, whole = reference(from); !ok {
 		return JobSecret{}, fmt.Errorf("the secret %s must be a reference: file:/path, kubernetes:SECRET/KEY, ssm:NAME, secretsmanager:NAME, or the ARN of a secret or parameter; #KEY after it takes one field of a JSON object", yamlnode.Quote(name))
 	}
-	s.From = Reference{Store: f[1] + f[3] + f[5] + f[8], Name: f[2] + f[4] + f[6] + f[7], Key: f[9], Text: from}
-	if strings.HasPrefix(s.From.Name, "arn:") && !secretARN.MatchString(s.From.Name) {
+	if !whole {
 		return JobSecret{}, fmt.Errorf("the secret %s must have the whole ARN of a Secrets Manager secret or of an SSM parameter, with region and account", yamlnode.Quote(name))
 	}
 	return s, nil
+}
+
+// ParseReference reads a reference to a secret. The errors do not quote it, for the reason that ParseSecret has.
+func ParseReference(from string) (Reference, error) {
+	r, ok, whole := reference(from)
+	switch {
+	case !ok:
+		return Reference{}, errors.New("it must be a reference: file:/path, kubernetes:SECRET/KEY, ssm:NAME, secretsmanager:NAME, or the ARN of a secret or parameter; #KEY after it takes one field of a JSON object")
+	case !whole:
+		return Reference{}, errors.New("it must have the whole ARN of a Secrets Manager secret or of an SSM parameter, with region and account")
+	}
+	return r, nil
+}
+
+// reference reads a reference. ok is false if it is none, and whole is false if its ARN lacks a part.
+func reference(from string) (r Reference, ok, whole bool) {
+	f := secretFrom.FindStringSubmatch(from)
+	if f == nil {
+		return Reference{}, false, false
+	}
+	r = Reference{Store: f[1] + f[3] + f[5] + f[8], Name: f[2] + f[4] + f[6] + f[7], Key: f[9], Text: from}
+	return r, true, !strings.HasPrefix(r.Name, "arn:") || secretARN.MatchString(r.Name)
 }
 
 // SecretsOf returns the secrets for the jobs of a component, sorted by name. A secret for the component takes precedence
@@ -200,5 +222,23 @@ func (c *checker) secretsOfKind(a Agent) {
 			c.Report(yamlnode.Join("secrets", name), "excluded", fmt.Sprintf("the secret %s is in a Kubernetes Secret, which only jobs in a cluster can get, and the file is for a runner of kind %s", yamlnode.Quote(name), a.Runner.Kind()),
 				"For jobs in a cluster, set runner_configuration.type to kubernetes, or to the kind of the runner. For others, write file:/path, ssm:NAME or secretsmanager:NAME.")
 		}
+	}
+}
+
+// seed checks the reference to the seed of the install keys.
+func (c *checker) seed(f yamlnode.Field, where string) {
+	if _, err := ParseReference(f.Value.Value.(string)); err != nil {
+		c.Report(where, "invalid-value", where+": "+err.Error(), cmp.Or(referenceHint(f.Value.Value.(string)), "The file holds a reference to the seed, never the seed."))
+	}
+}
+
+// seedOfKind reports a seed in a Kubernetes Secret in the file of a runner whose jobs are not pods.
+func (c *checker) seedOfKind(a Agent) {
+	if a.Runner == nil || a.Runner.Kind().Executor() == ExecutorKubernetes {
+		return
+	}
+	if r, err := ParseReference(a.InstallKey); err == nil && r.Store == StoreKubernetes {
+		c.Report("install_key", "excluded", fmt.Sprintf("the seed is in a Kubernetes Secret, which only jobs in a cluster can get, and the file is for a runner of kind %s", a.Runner.Kind()),
+			"For jobs in a cluster, set runner_configuration.type to kubernetes, or to the kind of the runner. For others, write file:/path, ssm:NAME or secretsmanager:NAME.")
 	}
 }

@@ -71,6 +71,9 @@ func TestSecretsAreReferences(t *testing.T) {
 // A misspelt entry of the agent's file is reported at its line, with a suggestion that does not repeat the value.
 func TestMisspeltSecretIsReportedAtItsPlace(t *testing.T) {
 	for _, c := range []struct{ what, file, want string }{
+		{"a seed in place of its reference", "runner_configuration: {type: local}\ninstall_key: hunter2\n", `agent.yaml:2:14: install_key: it must be a reference: file:/path, kubernetes:SECRET/KEY, ssm:NAME, secretsmanager:NAME, or the ARN of a secret or parameter; #KEY after it takes one field of a JSON object [invalid-value]. The file holds a reference to the seed, never the seed.`},
+		{"a seed in a part of an ARN", "runner_configuration: {type: local}\ninstall_key: arn:aws:secretsmanager:seed\n", `agent.yaml:2:14: install_key: it must have the whole ARN of a Secrets Manager secret or of an SSM parameter, with region and account [invalid-value]. The file holds a reference to the seed, never the seed.`},
+		{"a seed that only pods can get", "runner_configuration: {type: local}\ninstall_key: kubernetes:fairlead/seed\n", `agent.yaml:2:14: the seed is in a Kubernetes Secret, which only jobs in a cluster can get, and the file is for a runner of kind local [excluded]. For jobs in a cluster, set runner_configuration.type to kubernetes, or to the kind of the runner. For others, write file:/path, ssm:NAME or secretsmanager:NAME.`},
 		{"the field", "runner_configuration: {type: local}\nsecret:\n  TOKEN: file:/hush\n", `agent.yaml:2:1: the file has no field "secret" [unknown-field]. Did you mean "secrets"?`},
 		{"a variable", "runner_configuration: {type: local}\nsecrets:\n  TOKEN: file:/hush\n  db/vars.password: file:/hush\n", `agent.yaml:4:3: "db/vars.password" is not a valid name of a secret: use`},
 		{"a variable", "runner_configuration: {type: local}\nsecrets:\n  TOKEN: file:/hush\n  db/vars.password: file:/hush\n", `[invalid-value]. Did you mean "db/var.password"?`},

@@ -81,6 +81,8 @@ type Install struct {
 	Agents *AgentFacts      `json:"agents,omitempty"`
 	Moving *Moving          `json:"moving,omitempty"` // nil: no job copies its states
 	Inputs map[string]Input `json:"inputs,omitempty"`
+	// Key is the public key that encrypts its secrets; nil: its runner has reported none, and the control plane seals them.
+	Key *InstallKey `json:"key,omitempty"`
 	// FingerprintKey is the sealed key of the fingerprints of its secrets.
 	FingerprintKey []byte                  `json:"fingerprint_key,omitempty"`
 	Active         fairlead.DeploymentID   `json:"active,omitempty"`
@@ -93,6 +95,17 @@ type Install struct {
 	// Restored is the time of a restore of the table. Jobs after the backup may have made
 	// components of which the install has no record; zero: the install is younger.
 	Restored time.Time `json:"restored,omitzero"`
+}
+
+// InstallKey is the public key of an install, as its runner reported it.
+type InstallKey struct {
+	Public  string             `json:"public"` // see package installkey
+	Since   time.Time          `json:"since"`
+	Runner  fairlead.RunnerID  `json:"runner"`
+	Session fairlead.SessionID `json:"session,omitempty"` // of the agent that reported it; "": a step did
+	// Changed is another key that was reported later. It replaces this one when a person accepts it: a value arrives that is
+	// encrypted with it.
+	Changed *InstallKey `json:"changed,omitempty"`
 }
 
 // AgentFacts is what an agent must know of its control plane before its first request.
@@ -137,12 +150,16 @@ type Moving struct {
 	Components []string       `json:"components"`
 }
 
-// Input is an input of an install: plain, or sealed if it is sensitive.
+// Input is an input of an install: plain, or sealed or encrypted if it is sensitive.
 type Input struct {
-	Value  json.RawMessage `json:"value,omitempty"`
-	Sealed []byte          `json:"sealed,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`
+	Sealed    []byte          `json:"sealed,omitempty"`    // under the key of the control plane
+	Encrypted []byte          `json:"encrypted,omitempty"` // with the key of the install, which the control plane does not have
 	Known
 }
+
+// Secret reports whether the value is sensitive, so that a reader does not get it.
+func (in Input) Secret() bool { return in.Sealed != nil || in.Encrypted != nil }
 
 // Known is what a record keeps of a sealed value beside its bytes, so that the value is compared and checked without being
 // opened. Its fields are empty for a value that an earlier release stored.
@@ -221,10 +238,11 @@ func (c Component) TypeOf() component.Type {
 	return t
 }
 
-// Output is an output of a component: plain, or sealed if it is sensitive.
+// Output is an output of a component: plain, or sealed or encrypted if it is sensitive.
 type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sealed    []byte          `json:"sealed,omitempty"`
+	Encrypted []byte          `json:"encrypted,omitempty"` // as in Input
 	Sensitive bool            `json:"sensitive,omitempty"`
 	Known
 }
@@ -401,6 +419,7 @@ type StateHead struct {
 	History   []string           `json:"history,omitempty"` // keys of earlier states, newest first
 	Lock      *StateLock         `json:"lock,omitempty"`
 	Serial    int64              `json:"serial,omitempty"` // the tool's serial number of the current state; 0: not known
+	Key       string             `json:"key,omitempty"`    // id of the install's key for which the current and all earlier states are encrypted; "": the control plane can open them
 	Updated   time.Time          `json:"updated,omitzero"` // when the current state was written or removed
 	Broken    *BrokenLock        `json:"broken,omitempty"` // the last lock that a person broke
 	Pushed    *PushedState       `json:"pushed,omitempty"` // the last state that a person pushed

@@ -60,6 +60,17 @@ type Runner struct {
 	// separate item. A commit that makes or removes a trust also writes the runner.
 	Trusts  []string  `json:"trusts,omitempty"`
 	Created time.Time `json:"created"`
+	// Seeded reports whether an agent has reported that it has a seed of install keys.
+	Seeded bool `json:"seeded,omitempty"`
+	// KeysWanted are the installs whose keys its agents have not reported yet.
+	KeysWanted []WantedKey `json:"keys_wanted,omitempty"`
+}
+
+// WantedKey is an install whose key is wanted.
+type WantedKey struct {
+	Install fairlead.InstallID `json:"install"`
+	Org     fairlead.OrgID     `json:"org"`
+	Name    string             `json:"name"`
 }
 
 // Shared reports whether the operator owns the runner and shares it with every org.
@@ -81,6 +92,9 @@ type RunnerName struct {
 	// Version and Channel are as in Runner.
 	Version string `json:"version,omitempty"`
 	Channel string `json:"channel,omitempty"`
+	// Seeded and KeysWanted are as in Runner.
+	Seeded     bool        `json:"seeded,omitempty"`
+	KeysWanted []WantedKey `json:"keys_wanted,omitempty"`
 }
 
 // Channel is an update channel: it sets the version that the agents of its runners must

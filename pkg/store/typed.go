@@ -363,7 +363,7 @@ func (t *Tx) PutRunner(r Stored[Runner]) {
 
 // byID returns the runner's RunnerName.
 func (r Runner) byID() RunnerName {
-	return RunnerName{Org: r.Org, Name: r.Name, Mode: r.Mode, Limit: r.Limit, Version: r.Version, Channel: r.Channel, Revision: r.Revision}
+	return RunnerName{Org: r.Org, Name: r.Name, Mode: r.Mode, Limit: r.Limit, Version: r.Version, Channel: r.Channel, Revision: r.Revision, Seeded: r.Seeded, KeysWanted: r.KeysWanted}
 }
 
 // DeleteRunner removes a runner. Its agents and sessions stay, but refer to no runner.

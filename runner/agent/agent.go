@@ -89,6 +89,24 @@ type step struct {
 	accepted     bool // the executor accepted the interrupt
 }
 
+// makeFolders makes the data folder, and if seed is true, in a new one the seed of the install keys.
+func makeFolders(data string, seed bool) error {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	if seed {
+		if err := makeSeed(data); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{stepsFolder, attemptsFolder, workspace.Root} {
+		if err := os.MkdirAll(filepath.Join(data, dir), 0o700); err != nil {
+			return fmt.Errorf("make the data folder: %w", err)
+		}
+	}
+	return nil
+}
+
 // open locks the data folder, enrols the runner if it has no identity, and opens its executors.
 func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (*Agent, error) {
 	data, err := filepath.Abs(cfg.Data)
@@ -96,10 +114,8 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	cfg.Data = data
-	for _, dir := range []string{"", stepsFolder, attemptsFolder, workspace.Root} {
-		if err := os.MkdirAll(filepath.Join(data, dir), 0o700); err != nil {
-			return nil, fmt.Errorf("make the data folder: %w", err)
-		}
+	if err := makeFolders(data, cfg.MakeSeed); err != nil {
+		return nil, err
 	}
 	if err := checkIsolation(cfg); err != nil {
 		return nil, err
@@ -150,7 +166,7 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 		startMode: fairlead.CustomerMode{Mode: startMode}, modeRead: change{log: log}, modeConfirmed: change{log: log},
 	}
 	s.report, s.reported = a.report, a.reported
-	a.work = newWork(s, log, time.Now, a.startsAhead)
+	a.work = newWork(s, log, time.Now, a.startsAhead, a.hasSeed)
 	if cfg.ModeParameter != "" {
 		aws, err := awsconfig.LoadDefaultConfig(ctx)
 		if err != nil {

@@ -130,7 +130,7 @@ func (a *Agent) report(ctx context.Context) wire.SessionHeartbeat {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	in := wire.SessionHeartbeat{Capacity: a.executors.capacity(), Running: []string{}, Draining: a.draining, Customer: a.reportedMode(),
-		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation(), WarmSteps: len(a.warm)}
+		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation(), WarmSteps: len(a.warm), InstallKeys: a.hasSeed()}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())
@@ -145,6 +145,10 @@ func (a *Agent) reported(ctx context.Context, sent wire.SessionHeartbeat, st wir
 	a.beats.accepted(time.Now(), sent, st) // a monotonic time
 	a.want(st.Wanted)
 	a.warn(st.Situations)
+	if len(st.KeysWanted) > 0 {
+		// The report needs a session, and the caller may be opening one.
+		a.background.Go(func() { a.reportKeys(context.WithoutCancel(ctx), st.KeysWanted) })
+	}
 	// Only a new configuration triggers another heartbeat. If a repeated configuration did so
 	// too, the agent would send heartbeats without a pause. The response that opened the session
 	// can also contain a configuration. This heartbeat did not report that configuration yet.

@@ -56,6 +56,8 @@ func (a *Agent) claimLoop(ctx, agentCtx context.Context) {
 			if a.now().Sub(sentAt) < emptyPause {
 				retry.Sleep(ctx, emptyPause)
 			}
+		case errors.Is(err, errKeysWanted):
+			notify(a.beatNow)
 		default:
 			onChange.error("cannot claim jobs", err)
 			retry.Sleep(ctx, pause.NextBackOff())

@@ -150,7 +150,7 @@ func (l *executors) open(ctx context.Context, s launchconfig.Setup, configuratio
 // longest names that a job may have. If another input makes a step too large, the job with that input
 // fails.
 func (l *executors) fits(by *launcher) error {
-	if l.o.ca == "" && len(l.file.Secrets) == 0 && l.file.Policy == "" || by.place.Shared || by.place.Holds == nil {
+	if l.o.ca == "" && len(l.file.Secrets) == 0 && l.file.Policy == "" && l.file.InstallKey == "" || by.place.Shared || by.place.Holds == nil {
 		return nil
 	}
 	env, secrets, err := by.environ()
@@ -161,7 +161,7 @@ func (l *executors) fits(by *launcher) error {
 	in := attempt.Input{URL: l.cfg.URL, Registry: l.cfg.URL, Runner: fairlead.RunnerID(id), Job: fairlead.JobID(id), Epoch: 1, Operation: string(job.OpMigrateState), Plugin: component.ThatDoes(job.OpMigrateState).Name,
 		Keys:    []wire.VerificationKey{{ID: id, PublicKey: make([]byte, ed25519.PublicKeySize)}},
 		Install: name, InstallID: id, Component: name, PlanJob: id, Grace: time.Hour, StartBefore: time.Now(),
-		Tofu: l.cfg.Tofu, Programs: l.cfg.Programs, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true, Secrets: l.file.Secrets, Policy: l.file.Policy, Ledger: l.file.Ledger}
+		Tofu: l.cfg.Tofu, Programs: l.cfg.Programs, PluginCache: l.cfg.PluginCache, CLIConfig: l.cfg.CLIConfig, Mirror: l.cfg.ProviderMirror, PassEnv: l.cfg.PassEnv, CA: l.o.ca, PlainHTTP: true, Secrets: l.file.Secrets, Policy: l.file.Policy, Ledger: l.file.Ledger, InstallKey: l.file.InstallKey}
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)}, Env: env,
 		Secrets: append(secrets, attempt.TokenVariable+"="+strings.Repeat("x", maxToken))}
 	if s.Input, err = attempt.Encode(by.placed(in)); err != nil {
@@ -277,6 +277,16 @@ func (l *executors) capacity() int {
 	}
 	// A step mostly waits for a cloud, so a small machine takes more than it has CPUs.
 	return max(4, runtime.NumCPU())
+}
+
+// current returns the launcher of new steps, or why there is none.
+func (l *executors) current() (*launcher, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return nil, l.err
+	}
+	return l.now, nil
 }
 
 // isolation returns the mechanism that isolates the tools of new steps from the runner and from

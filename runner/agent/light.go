@@ -63,6 +63,9 @@ func isLight(c wire.Claim, in attempt.Input, token string) bool {
 	if ledger, err := runnerspec.ParseLedger(in.Ledger); in.Ledger != "" && (err != nil || ledger.Store == runnerspec.StoreS3) {
 		return false
 	}
+	if seed, err := runnerspec.ParseReference(in.InstallKey); err == nil && seed.OfAWS() {
+		return false
+	}
 	secrets, err := runnerspec.SecretsOf(in.Secrets, c.Component)
 	return err == nil && !slices.ContainsFunc(secrets, func(s runnerspec.JobSecret) bool { return s.From.OfAWS() })
 }

@@ -25,6 +25,8 @@ func TestJobThatNeedsACloudGetsTheFullProgram(t *testing.T) {
 		"a bound token cannot be traded":                                 {token: bound.Token("fll_x.mac", "arn:aws:iam::1:role/x")},
 		"a parameter of SSM cannot be read":                              {in: attempt.Input{Secrets: map[string]string{"web/TOKEN": "ssm:/token"}}},
 		"a secret of Secrets Manager for all components cannot be read":  {in: attempt.Input{Secrets: map[string]string{"TOKEN": "secretsmanager:token"}}},
+		"a seed of install keys in a store of AWS cannot be read":        {in: attempt.Input{InstallKey: "secretsmanager:seed"}},
+		"a seed of install keys in a file costs the full program":        {in: attempt.Input{InstallKey: "file:/seed"}, light: true},
 		"a file as a secret costs the full program":                      {in: attempt.Input{Secrets: map[string]string{"web/TOKEN": "file:/token"}}, light: true},
 		"a secret of another component costs the full program":           {in: attempt.Input{Secrets: map[string]string{"other/TOKEN": "ssm:/token"}}, light: true},
 		"the providers of a mirror in a bucket are downloaded each time": {in: attempt.Input{Mirror: "s3://providers/all"}},

@@ -211,6 +211,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		return nil, err
 	}
 	in := by.placed(a.input(c))
+	in.InstallKey, in.KeyByDefault = a.seedReference(by), a.ownSeed(by)
 	in.Role, in.Confined = role, a.confined(by)
 	if by.place.Shared {
 		a.awaitBefore(ctx, attemptID)
@@ -256,6 +257,11 @@ func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string
 	if err != nil {
 		return executor.Step{}, err
 	}
+	seed, err := a.seedFor(by, in)
+	if err != nil {
+		return executor.Step{}, err
+	}
+	secrets = append(secrets, seed...)
 	s := executor.Step{ID: id, Args: []string{"step", "--dir", path.Join(by.place.Data, stepsFolder, id)},
 		Env: added, Site: workspace.SiteOf(in.InstallID, in.Component), Secrets: append(secrets, attempt.TokenVariable+"="+token)}
 	if _, name, key := policyOf(a.executors.file.Policy); name != "" {
@@ -274,7 +280,7 @@ func (a *Agent) describe(by *launcher, id string, in attempt.Input, token string
 		if _, overridden := by.setup.Environ[name]; overridden || slices.Contains(in.SecretEnv, name) {
 			continue
 		}
-		if a.passes(by, name) || (in.Role != nil || len(in.Secrets) > 0 || in.Policy != "") && by.place.Machine && slices.Contains(passedForAWS, name) {
+		if a.passes(by, name) || (in.Role != nil || len(in.Secrets) > 0 || in.Policy != "" || in.InstallKey != "") && by.place.Machine && slices.Contains(passedForAWS, name) {
 			s.Env = append(s.Env, v)
 		}
 	}
@@ -294,12 +300,16 @@ func policyOf(from string) (text, configMap, key string) {
 	return ref.InPod()
 }
 
-// storedFor returns the variables with the customer's secrets that the place reads from its store for the job of a step. A job of the
+// storedFor returns the variables with the seed and the customer's secrets that the place reads from its store for the job of a step. A job of the
 // runner itself gets none, except a build, which gets those that belong to no component.
 func storedFor(in attempt.Input, store string) (map[string]string, error) {
 	op := job.Operation(in.Operation)
+	stored := map[string]string{}
+	if seed, err := runnerspec.ParseReference(in.InstallKey); err == nil && store != "" && seed.Store == store && !op.OfRunner() {
+		stored[seed.Variable()] = seed.Name
+	}
 	if store == "" || len(in.Secrets) == 0 || op.OfRunner() && op != job.OpBuild || op == job.OpMigrateState {
-		return nil, nil
+		return stored, nil
 	}
 	of := in.Component
 	if op == job.OpBuild {
@@ -309,7 +319,6 @@ func storedFor(in attempt.Input, store string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the secrets of the agent's file: %w", err)
 	}
-	stored := map[string]string{}
 	for _, s := range secrets {
 		if s.From.Store == store {
 			stored[s.From.Variable()] = s.From.Name

@@ -28,17 +28,25 @@ type source interface {
 type viaAPI struct {
 	session *session
 	warm    func() bool // reports whether the agent may have warm steps
+	seeded  func() bool // reports whether the agent has a seed of install keys
 }
 
 func (v viaAPI) next(ctx context.Context) (claim wire.Claim, err error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait+claimSlack)
 	defer cancel()
+	sent := time.Now() // monotonic
 	err = v.session.do(ctx, func(c *client.Client) (err error) {
 		claim, err = c.Claim(ctx, claimWait, v.warm())
 		return err
 	})
+	if errors.Is(err, client.ErrNoWork) && v.seeded() && time.Since(sent) < claimWait/2 {
+		err = errKeysWanted // the control plane ends a wait early for it
+	}
 	return claim, err
 }
+
+// errKeysWanted reports that a wake-up asked for keys of installs: the answer to the next heartbeat names them.
+var errKeysWanted = errors.New("keys of installs are wanted")
 
 const (
 	// hideWake is how long a received wake-up is hidden from other agents while its job is claimed.
@@ -76,6 +84,12 @@ func (v viaQueue) next(ctx context.Context) (wire.Claim, error) {
 		// dead-letter queue.
 		v.log.Warn("the runner's queue holds a message that is not a wake-up; it will move to the dead-letter queue", "message", msg.ID, "err", err)
 		return wire.Claim{}, client.ErrNoWork
+	}
+	if w.Job == events.WakeForKeys {
+		if err := v.queue.Delete(ctx, v.name, msg.Receipt); err != nil {
+			v.log.Debug("cannot delete a used wake-up; it is delivered again and costs a heartbeat", "err", err)
+		}
+		return wire.Claim{}, errKeysWanted
 	}
 	var claim wire.Claim
 	bounded, cancel := context.WithTimeout(ctx, claimFor)
@@ -119,6 +133,7 @@ type work struct {
 	log     *slog.Logger
 	now     func() time.Time
 	warm    func() bool // as in viaAPI
+	seeded  func() bool // as in viaAPI
 	// open opens the queue to which the session gives access. Tests replace this function.
 	open func(ctx context.Context, a wire.QueueAccess, p aws.CredentialsProvider, now func() time.Time) (queue.Queue, error)
 
@@ -128,8 +143,8 @@ type work struct {
 	avoid    time.Time // the queue is not polled before this time
 }
 
-func newWork(s *session, log *slog.Logger, now func() time.Time, warm func() bool) *work {
-	return &work{session: s, log: log, now: now, warm: warm, open: openSQS, onChange: change{log: log}}
+func newWork(s *session, log *slog.Logger, now func() time.Time, warm, seeded func() bool) *work {
+	return &work{session: s, log: log, now: now, warm: warm, seeded: seeded, open: openSQS, onChange: change{log: log}}
 }
 
 func (w *work) next(ctx context.Context) (wire.Claim, error) {
@@ -143,7 +158,7 @@ func (w *work) next(ctx context.Context) (wire.Claim, error) {
 		// agent can use the API, which also waits for a job.
 		w.onChange.error("the runner's queue cannot be polled; jobs are claimed through the API", bad)
 		w.avoid = w.now().Add(detour)
-		return viaAPI{w.session, w.warm}.next(ctx)
+		return viaAPI{w.session, w.warm, w.seeded}.next(ctx)
 	}
 	if _, ok := s.(viaQueue); ok {
 		w.onChange.error("", nil)
@@ -160,14 +175,14 @@ func (w *work) source(ctx context.Context) (source, error) {
 		return nil, err
 	}
 	if a == nil || w.now().Before(w.avoid) {
-		return viaAPI{w.session, w.warm}, nil
+		return viaAPI{w.session, w.warm, w.seeded}, nil
 	}
 	if at := a.Region + "/" + a.Prefix + a.Name; w.queue == nil || w.at != at {
 		q, err := w.open(ctx, *a, aws.CredentialsProviderFunc(w.session.queueCredentials), w.now)
 		if err != nil {
 			w.log.Warn("the runner's queue cannot be used; jobs are claimed through the API", "err", err)
 			w.avoid = w.now().Add(detour)
-			return viaAPI{w.session, w.warm}, nil
+			return viaAPI{w.session, w.warm, w.seeded}, nil
 		}
 		w.at, w.queue = at, &viaQueue{session: w.session, queue: q, name: a.Name, log: w.log, warm: w.warm}
 	}

@@ -33,6 +33,10 @@ import (
 // token is a secret, so it is not in Input.
 const TokenVariable = "FAIRLEAD_LAUNCH_TOKEN"
 
+// SeedVariable is the environment variable with the seed of the install keys, for a step that does not see the agent's data
+// folder. Like the token, it is a secret and not in Input.
+const SeedVariable = "FAIRLEAD_INSTALL_KEY_SEED"
+
 // MarkVariable is an environment variable of a step that runs as a process. Every process that the
 // step starts inherits it, so the agent finds a process that left the step's session. Code that
 // makes a tool's environment must pass it on.
@@ -52,39 +56,41 @@ const (
 
 // Input is the agent's input for a step.
 type Input struct {
-	V           int                    `json:"v"` // 1
-	URL         string                 `json:"url"`
-	Registry    string                 `json:"registry"` // host[:port] of the control plane's registry
-	Runner      fairlead.RunnerID      `json:"runner"`
-	Keys        []wire.VerificationKey `json:"keys"` // pinned at enrolment
-	Job         fairlead.JobID         `json:"job"`
-	Epoch       int64                  `json:"epoch"`
-	Operation   string                 `json:"operation"`
-	Plugin      string                 `json:"plugin"`
-	Install     string                 `json:"install,omitempty"`
-	InstallID   string                 `json:"install_id,omitempty"`
-	Component   string                 `json:"component,omitempty"`
-	PlanJob     string                 `json:"plan_job,omitempty"` // the job that saved the plan to apply
-	Grace       time.Duration          `json:"grace_ns"`
-	StartBefore time.Time              `json:"start_before"`
-	Data        string                 `json:"data"` // the runner's data folder
-	Tofu        string                 `json:"tofu,omitempty"`
-	PluginCache string                 `json:"plugin_cache,omitempty"`
-	Programs    string                 `json:"programs,omitempty"`  // folder of the plugins' programs; "": beside the step's program
-	Providers   []providers.Package    `json:"providers,omitempty"` // verified packages in the plugin cache; none if the step does not see the cache
-	CLIConfig   string                 `json:"cli_config,omitempty"`
-	Mirror      string                 `json:"provider_mirror,omitempty"` // location of the customer's mirror of providers
-	PassEnv     []string               `json:"pass_env,omitempty"`
-	SecretEnv   []string               `json:"secret_env,omitempty"` // names of more variables to pass on, like PassEnv; logs never show their values
-	Secrets     map[string]string      `json:"secrets,omitempty"`    // references to the customer's secrets, by the names of the agent's file
-	Policy      string                 `json:"policy,omitempty"`     // reference to the customer's policy, as the step reads it; "": there is none
-	Ledger      string                 `json:"ledger,omitempty"`     // location of the customer's ledger; "": there is none
-	Work        string                 `json:"work,omitempty"`       // data folder that contains the workspaces; "": Data
-	Role        *Role                  `json:"role,omitempty"`       // nil: the tool gets no role
-	Confined    *Confined              `json:"confined,omitempty"`   // nil: the tool reaches the same files as the step
-	CA          string                 `json:"ca,omitempty"`         // CA certificates for the control plane, in PEM; "": those that the machine trusts
-	PlainHTTP   bool                   `json:"plain_http,omitempty"` // allow a control plane on another machine without TLS
-	Warm        *Warm                  `json:"warm,omitempty"`       // nil: the job is known at the start
+	V            int                    `json:"v"` // 1
+	URL          string                 `json:"url"`
+	Registry     string                 `json:"registry"` // host[:port] of the control plane's registry
+	Runner       fairlead.RunnerID      `json:"runner"`
+	Keys         []wire.VerificationKey `json:"keys"` // pinned at enrolment
+	Job          fairlead.JobID         `json:"job"`
+	Epoch        int64                  `json:"epoch"`
+	Operation    string                 `json:"operation"`
+	Plugin       string                 `json:"plugin"`
+	Install      string                 `json:"install,omitempty"`
+	InstallID    string                 `json:"install_id,omitempty"`
+	Component    string                 `json:"component,omitempty"`
+	PlanJob      string                 `json:"plan_job,omitempty"` // the job that saved the plan to apply
+	Grace        time.Duration          `json:"grace_ns"`
+	StartBefore  time.Time              `json:"start_before"`
+	Data         string                 `json:"data"` // the runner's data folder
+	Tofu         string                 `json:"tofu,omitempty"`
+	PluginCache  string                 `json:"plugin_cache,omitempty"`
+	Programs     string                 `json:"programs,omitempty"`  // folder of the plugins' programs; "": beside the step's program
+	Providers    []providers.Package    `json:"providers,omitempty"` // verified packages in the plugin cache; none if the step does not see the cache
+	CLIConfig    string                 `json:"cli_config,omitempty"`
+	Mirror       string                 `json:"provider_mirror,omitempty"` // location of the customer's mirror of providers
+	PassEnv      []string               `json:"pass_env,omitempty"`
+	SecretEnv    []string               `json:"secret_env,omitempty"`     // names of more variables to pass on, like PassEnv; logs never show their values
+	Secrets      map[string]string      `json:"secrets,omitempty"`        // references to the customer's secrets, by the names of the agent's file
+	InstallKey   string                 `json:"install_key,omitempty"`    // reference to the seed of the install keys; "": in SeedVariable, or there is none
+	KeyByDefault bool                   `json:"key_by_default,omitempty"` // the agent made the seed, and no configuration of the customer names it
+	Policy       string                 `json:"policy,omitempty"`         // reference to the customer's policy, as the step reads it; "": there is none
+	Ledger       string                 `json:"ledger,omitempty"`         // location of the customer's ledger; "": there is none
+	Work         string                 `json:"work,omitempty"`           // data folder that contains the workspaces; "": Data
+	Role         *Role                  `json:"role,omitempty"`           // nil: the tool gets no role
+	Confined     *Confined              `json:"confined,omitempty"`       // nil: the tool reaches the same files as the step
+	CA           string                 `json:"ca,omitempty"`             // CA certificates for the control plane, in PEM; "": those that the machine trusts
+	PlainHTTP    bool                   `json:"plain_http,omitempty"`     // allow a control plane on another machine without TLS
+	Warm         *Warm                  `json:"warm,omitempty"`           // nil: the job is known at the start
 }
 
 // Warm describes a step that is started before its job is known. It waits for its job, and gets only then the fields of

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/policy"
 	"github.com/fairlead/fairlead/runner/internal/confine"
 )
@@ -44,6 +45,9 @@ type Env struct {
 	Control *client.Client
 	// StateToken is the password for the state in the control plane. A tool gets it in place of the lease.
 	StateToken string
+	// Keys are the keys of the install, which encrypt what the control plane stores and must not read. Zero: the runner has no
+	// seed, and the control plane seals the values itself.
+	Keys installkey.Ring
 	// Fetch unpacks an artifact from the control plane's registry into dst and verifies its digest. It returns the
 	// component's folder in dst as a valid path: "." unless the artifact also has folders that the component shares.
 	Fetch func(ctx context.Context, ref events.ArtifactRef, dst *os.Root) (folder string, err error)

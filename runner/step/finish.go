@@ -30,6 +30,9 @@ func sizeOf(outputs map[string]wire.FullOutput) int {
 	size := 0
 	for name, o := range outputs {
 		size += len(name) + len(o.Value)
+		if o.Encrypted != nil {
+			size += len(o.Encrypted.Bytes)
+		}
 	}
 	return size
 }

@@ -70,7 +70,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	debug.SetGCPercent(400) // a step is short and holds little memory: collecting garbage costs more than it frees
 	debug.SetMemoryLimit(64 << 20)
 
-	var token, input string
+	var token, input, seed string
 	var env []string
 	given := map[string]string{}
 	for _, v := range own.environ {
@@ -78,6 +78,8 @@ func Main(ctx context.Context, args []string, o Options) int {
 			token = t
 		} else if t, ok := strings.CutPrefix(v, executor.InputVariable+"="); ok {
 			input = t
+		} else if t, ok := strings.CutPrefix(v, attempt.SeedVariable+"="); ok {
+			seed = t
 		} else if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, runnerspec.GivenPrefix) {
 			given[name] = value
 			os.Unsetenv(name)
@@ -87,6 +89,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	}
 	os.Unsetenv(attempt.TokenVariable) // no child inherits it; it is valid only once, for the start
 	os.Unsetenv(executor.InputVariable)
+	os.Unsetenv(attempt.SeedVariable)
 
 	dir := attempt.Dir(*path)
 	if input != "" {
@@ -129,7 +132,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 	parts.OpenLedger = places.Opener{Bucket: parts.OpenLedger}.Open
 	return Run(ctx, dir, in, token, Env{Version: o.Version, Image: own.image, Plugins: Plugins(dir, in, env, own.variables, parts), Log: log, Now: time.Now, Random: mathrand.Float64, NewID: randomID,
 		Signals: signals, Transport: connections, Signal: proctree.SignalDescendants, Kill: proctree.KillDescendants,
-		Parts: parts, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
+		Parts: parts, Seed: seed, Secrets: valuesOf(in.SecretEnv, env), Confine: confined(in, env)})
 }
 
 // exitOf returns the step's exit code for err. If the disk is full, it is ExitDiskFull, so that the agent can report the
@@ -162,7 +165,7 @@ type Work interface {
 	Run(ctx context.Context, spec plugin.Spec, env plugin.Env) (plugin.Result, error)
 }
 
-// Env is what a step gets from its process and machine. Every field but Version, Parts, Image, Secrets and Confine is
+// Env is what a step gets from its process and machine. Every field but Version, Parts, Seed, Image, Secrets and Confine is
 // required.
 type Env struct {
 	Version   string
@@ -178,6 +181,8 @@ type Env struct {
 	// processes.
 	Kill func(ctx context.Context) (int, error)
 	Parts
+	// Seed has the seeds of the install keys, for a step whose input names no place of them; "": there are none.
+	Seed    string
 	Image   string   // the image in which the step runs, by digest; "": that of the runner
 	Secrets []string // values that no log may show, besides those of the job spec
 	// Confine becomes the plugin's Env.Confine.

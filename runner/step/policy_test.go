@@ -172,7 +172,7 @@ func TestTelemetryStaysWithTheCustomer(t *testing.T) {
 	wantReason(t, "states in the control plane", err, fairlead.ReasonPolicyDenied)
 	spec.State = nil
 	g := guardOf(t, a, spec)
-	f := g.reported(a.report(plugin.Result{Plan: plugin.Planned([]byte("x"), false, deletions(t, 1), nil), Outputs: map[string]wire.FullOutput{"url": {Value: []byte(`"x"`)}}}, nil, nil))
+	f := g.reported(a.report(plugin.Result{Plan: plugin.Planned(plugin.Digest([]byte("x")), false, deletions(t, 1), nil), Outputs: map[string]wire.FullOutput{"url": {Value: []byte(`"x"`)}}}, nil, nil))
 	if f.Outputs != nil || f.Plan.ChangeSet != nil || f.Plan.Changes.Destroy != 1 {
 		t.Errorf("reported: %+v", f)
 	}

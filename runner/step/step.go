@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/logship"
@@ -52,6 +53,7 @@ type execution struct {
 	in             attempt.Input
 	dir            attempt.Dir
 	workspace      *workspace.Held // nil until the step has a workspace
+	keys           installkey.Ring // of the install; zero until the step has taken them, and if the runner has no seed
 	renewals, late atomic.Int64    // renewals: number of renewals of the lease; late: number of late renewals
 }
 
@@ -89,7 +91,7 @@ func (a *execution) run(ctx context.Context, token string) int {
 	}
 	c = c.WithToken(started.LeaseToken).WithMaxBody(started.MaxBody)
 
-	spec, err := events.Verify(ctx, started.Envelope, a.keys(), events.Expect{
+	spec, err := events.Verify(ctx, started.Envelope, a.trusted(), events.Expect{
 		Runner: a.in.Runner, Install: a.in.Install, InstallID: fairlead.InstallID(a.in.InstallID), Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,
 		Operations: a.Plugins.Operations(a.in.Plugin), Image: a.Image,
 	}, a.Now())
@@ -113,7 +115,7 @@ func (a *execution) run(ctx context.Context, token string) int {
 	return a.work(ctx, c, started, spec)
 }
 
-func (a *execution) keys() []ed25519.PublicKey {
+func (a *execution) trusted() []ed25519.PublicKey {
 	var keys []ed25519.PublicKey
 	for _, k := range a.in.Keys {
 		keys = append(keys, ed25519.PublicKey(k.PublicKey))
@@ -289,7 +291,9 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	if err := logw.Close(); err != nil {
 		a.Log.Error("cannot write the job's log", "err", err)
 	}
-	report := guard.reported(a.report(res, runErr, secrets))
+	report := a.report(res, runErr, secrets)
+	a.encrypt(&report)
+	report = guard.reported(report)
 	report.Log = a.endLog(detached, lost, ship, transport)
 	code := a.finish(detached, c, report)
 	a.clean()
@@ -416,6 +420,8 @@ type outcome struct {
 
 // runPlugin runs the plugin in a goroutine and ensures that it ends. It kills everything the plugin started after the
 // grace period, or at once when the lease is lost. When it returns, no process of the job is left.
+//
+// long: it is one sequence, whose steps end in the reverse order.
 func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace time.Duration, c *client.Client, started wire.Started,
 	spec events.JobSpec, logw *marks, secrets *redact.Set, guard *guard) (plugin.Result, error) {
 	id := attempt.ID(a.in.Job, a.in.Epoch)
@@ -440,6 +446,9 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 			}
 		}()
 	}
+	if a.keys, err = a.takeKeys(job, spec, secrets.Add); err != nil {
+		return plugin.Result{}, err
+	}
 	if err := a.resolve(job, c, started.LeaseToken, &spec, secrets); err != nil {
 		return plugin.Result{}, err
 	}
@@ -448,7 +457,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 		return plugin.Result{}, err
 	}
 	maps.Copy(given, environOf(role)) // no secret replaces the role's variables
-	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, StateToken: cmp.Or(started.StateToken, started.LeaseToken), Fetch: a.fetcher(c, started.LeaseToken, secrets.Add), Confine: a.Confine}
+	env := plugin.Env{Environ: given, Attempt: id, Workspace: held.Path, Log: logw, Mark: logw.mark, Mask: secrets.String, Control: c, Keys: a.keys, StateToken: cmp.Or(started.StateToken, started.LeaseToken), Fetch: a.fetcher(c, started.LeaseToken, secrets.Add), Confine: a.Confine}
 	if guard != nil {
 		env.Policy, env.Fetch = guard, guard.guarded(env.Fetch)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/jobvalues"
 	"github.com/fairlead/fairlead/pkg/retry"
@@ -28,7 +29,11 @@ func (a *execution) resolve(ctx context.Context, c *client.Client, leaseToken st
 		if !ref.Matches(leaseToken, packed) {
 			return plugin.Errorf(fairlead.ReasonValuesAltered, "the sensitive values of %s are not those that the job's spec names, so nothing was started: they may have been altered", ref.Name)
 		}
-		if err := values.Unpack(ref.Name, packed); err != nil {
+		err = values.Unpack(ref.Name, packed, ref.Encrypted, a.open)
+		if _, ok := errors.AsType[*jobvalues.OpenError](err); ok {
+			return &plugin.Error{Reason: fairlead.ReasonValuesEncrypted, Message: fmt.Sprintf("a sensitive value cannot be opened, so nothing was started: %v", err), Err: err}
+		}
+		if err != nil {
 			return &plugin.Error{Reason: fairlead.ReasonValuesAltered, Message: err.Error() + ", so nothing was started", Err: err}
 		}
 	}
@@ -40,6 +45,41 @@ func (a *execution) resolve(ctx context.Context, c *client.Client, leaseToken st
 	}
 	secrets.AddJSON(secretVars(*spec)...)
 	return nil
+}
+
+// open opens an encrypted value of the install. Outputs come from steps, so an output that anyone else encrypted is refused.
+func (a *execution) open(place string, sealed []byte) ([]byte, error) {
+	if jobvalues.OfSteps(place) {
+		return a.keys.OpenOwn(place, sealed)
+	}
+	return a.keys.Open(place, sealed)
+}
+
+// encrypt encrypts the sensitive outputs of a report, if the runner has a seed. If it cannot, the report has no outputs and the
+// job fails: the control plane must not read them.
+func (a *execution) encrypt(report *wire.FinishRequest) {
+	if a.keys.IsZero() {
+		return
+	}
+	report.Key = a.keys.Current().Public().String()
+	out := make(map[string]wire.FullOutput, len(report.Outputs))
+	for name, o := range report.Outputs {
+		if !o.Sensitive {
+			out[name] = o
+			continue
+		}
+		e, err := jobvalues.Encrypt(a.keys.Seal, jobvalues.Place(events.ValuesOutputs+a.in.Component, name), o.Value, a.keys.Current().FingerprintKey())
+		if err != nil {
+			a.Log.Error("cannot encrypt an output", "job", a.in.Job, "output", name, "err", err)
+			report.Outputs, report.Plan, report.Outcome, report.Reason = nil, nil, "failed", string(fairlead.ReasonInternal)
+			report.Message = fmt.Sprintf("the output %s cannot be encrypted, so no output was stored", name)
+			return
+		}
+		out[name] = wire.FullOutput{Sensitive: true, Encrypted: &wire.Encrypted{Bytes: e.Encrypted, Type: e.Type, Size: e.Size, Fingerprint: e.Fingerprint}}
+	}
+	if report.Outputs != nil {
+		report.Outputs = out
+	}
 }
 
 // valuesError returns the error of a request for values.

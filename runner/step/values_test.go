@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
@@ -32,7 +34,37 @@ func (p *shouting) Run(_ context.Context, spec plugin.Spec, env plugin.Env) (plu
 			return plugin.Result{}, err
 		}
 	}
-	return plugin.Result{}, nil
+	return plugin.Result{Outputs: map[string]wire.FullOutput{"token": {Value: json.RawMessage(`"s3cret-token"`), Sensitive: true}, "id": {Value: json.RawMessage("7")}}}, nil
+}
+
+// ringOfTests returns the keys of the install ins_1.
+func ringOfTests(t *testing.T) installkey.Ring {
+	t.Helper()
+	ring, err := installkey.NewRing(seedOfTests, "ins_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
+}
+
+// encryptedURL returns an answer with a value that a step encrypted for a place.
+func encryptedURL(t *testing.T, place string) string {
+	t.Helper()
+	sealed, err := ringOfTests(t).Seal(place, []byte(`"s3cret-of-db"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return `{"url":"` + base64.StdEncoding.EncodeToString(sealed) + `"}`
+}
+
+// publicURL is like encryptedURL, but made with the public key alone.
+func publicURL(t *testing.T, place string) string {
+	t.Helper()
+	sealed, err := ringOfTests(t).Current().Public().Seal(place, []byte(`"s3cret-of-thief"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return `{"url":"` + base64.StdEncoding.EncodeToString(sealed) + `"}`
 }
 
 // The tool gets its secrets only if they are those that the signed spec names, and the log shows none of them.
@@ -43,20 +75,30 @@ func TestStepResolvesOnlyWhatItsSpecNames(t *testing.T) {
 		status int
 		reason fairlead.Reason // "": the tool starts
 		refs   string          // of the sensitive variable; "": those of the first case
+		seed   string          // of the runner; the value url is then encrypted
 	}{
-		"the values that the spec names":        {values, http.StatusOK, "", ""},
-		"other values":                          {`{"url":"s3cret-of-thief"}`, http.StatusOK, fairlead.ReasonValuesAltered, ""},
-		"a part that the value has not":         {values, http.StatusOK, fairlead.ReasonReferenceInvalid, `"${components.db.outputs.url.host}"`},
-		"no values":                             {``, http.StatusOK, fairlead.ReasonValuesAltered, ""},
-		"values that the control plane has not": {`{"type":"urn:fairlead:problem:values-not-found","title":"Not found","status":404,"detail":"the spec names no such values"}`, http.StatusNotFound, fairlead.ReasonValuesMissing, ""},
-		"values that the step may not read":     {`{"type":"urn:fairlead:problem:other-job","title":"Forbidden","status":403,"detail":"the token is for another job"}`, http.StatusForbidden, fairlead.ReasonValuesUnavailable, ""},
+		"the values that the spec names":             {values, http.StatusOK, "", "", ""},
+		"other values":                               {`{"url":"s3cret-of-thief"}`, http.StatusOK, fairlead.ReasonValuesAltered, "", ""},
+		"a part that the value has not":              {values, http.StatusOK, fairlead.ReasonReferenceInvalid, `"${components.db.outputs.url.host}"`, ""},
+		"no values":                                  {``, http.StatusOK, fairlead.ReasonValuesAltered, "", ""},
+		"values that the control plane has not":      {`{"type":"urn:fairlead:problem:values-not-found","title":"Not found","status":404,"detail":"the spec names no such values"}`, http.StatusNotFound, fairlead.ReasonValuesMissing, "", ""},
+		"values that the step may not read":          {`{"type":"urn:fairlead:problem:other-job","title":"Forbidden","status":403,"detail":"the token is for another job"}`, http.StatusForbidden, fairlead.ReasonValuesUnavailable, "", ""},
+		"an encrypted value":                         {encryptedURL(t, "output/db/url"), http.StatusOK, "", "", seedOfTests},
+		"an encrypted value of another output":       {encryptedURL(t, "output/cache/url"), http.StatusOK, fairlead.ReasonValuesEncrypted, "", seedOfTests},
+		"an encrypted value, and another seed":       {encryptedURL(t, "output/db/url"), http.StatusOK, fairlead.ReasonValuesEncrypted, "", strings.Repeat("Other", 10)},
+		"an output that the vendor has encrypted":    {publicURL(t, "output/db/url"), http.StatusOK, fairlead.ReasonValuesEncrypted, "", seedOfTests},
+		"a clear value in place of an encrypted one": {values, http.StatusOK, fairlead.ReasonValuesAltered, "", seedOfTests},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := testKey()
-			envelope, err := events.NewSigner(key).Sign(t.Context(), events.JobSpec{Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply",
+			named, encrypted := []byte(values), []string(nil)
+			if tc.seed != "" {
+				named, encrypted = []byte(tc.answer), []string{"url"}
+			}
+			envelope, err := events.NewSigner(key).Sign(t.Context(), events.JobSpec{Runner: "run_1", Job: "job_1", Epoch: 1, Install: "ins_1", Component: "web", Plugin: "tool", Operation: "apply",
 				IssuedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 				Vars:   map[string]events.SpecVar{"size": {Value: json.RawMessage("2")}, "db": {Sensitive: true, Refs: json.RawMessage(cmp.Or(tc.refs, `"db://${components.db.outputs.url}"`))}},
-				Values: []events.ValuesRef{{Name: "components.db", Digest: events.ValuesDigest("lease", "components.db", []byte(values))}}})
+				Values: []events.ValuesRef{{Name: "components.db", Digest: events.ValuesDigest("lease", "components.db", named), Encrypted: encrypted}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,9 +137,9 @@ func TestStepResolvesOnlyWhatItsSpecNames(t *testing.T) {
 				}
 				return answer(http.StatusOK, "application/json", b)
 			})
-			a := &execution{dir: attempt.Dir(t.TempDir()), in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir(),
+			a := &execution{dir: attempt.Dir(t.TempDir()), in: attempt.Input{URL: "https://control.example", Runner: "run_1", Job: "job_1", Epoch: 1, Component: "web", Plugin: "tool", Operation: "apply", Data: t.TempDir(), InstallID: "ins_1",
 				Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}},
-				Env: Env{Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
+				Env: Env{Seed: tc.seed, Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }, Now: time.Now, Transport: transport,
 					Plugins: plugin.Registry{"tool": p}, NewID: func() string { return "step-1" }, Signal: func() {}, Kill: func(context.Context) (int, error) { return 0, nil }}}
 			if code := a.run(t.Context(), "launch"); code != attempt.ExitFinished {
 				t.Errorf("exit code %d", code)
@@ -111,6 +153,18 @@ func TestStepResolvesOnlyWhatItsSpecNames(t *testing.T) {
 			if tc.reason == "" {
 				if got := p.got["db"]; string(got.Value) != `"db://s3cret-of-db"` || !got.Sensitive || string(p.got["size"].Value) != "2" || !strings.Contains(log.String(), "db=") {
 					t.Errorf("the tool got %+v, the log is %q, the report %+v", p.got, log.String(), report)
+				}
+				token := report.Outputs["token"]
+				if tc.seed == "" && string(token.Value) != `"s3cret-token"` || string(report.Outputs["id"].Value) != "7" {
+					t.Errorf("the report has the outputs %+v", report.Outputs)
+				}
+				if tc.seed != "" {
+					if token.Value != nil || token.Encrypted == nil || token.Encrypted.Type != "string" || token.Encrypted.Fingerprint == "" {
+						t.Fatalf("the report has the output %+v", token)
+					}
+					if clear, err := ringOfTests(t).OpenOwn("output/web/token", token.Encrypted.Bytes); err != nil || string(clear) != `"s3cret-token"` {
+						t.Errorf("the output opens as %s, %v", clear, err)
+					}
 				}
 				return
 			}

@@ -87,8 +87,25 @@ func (p *Plane) counting(next http.Handler) http.Handler {
 			p.open[request]++
 		})
 		defer p.change(func() { p.open[request]-- })
+		if p.opt.Record && r.Body != nil {
+			body := &recorded{ReadCloser: r.Body}
+			r.Body = body
+			defer p.change(func() { p.received = append(p.received, body.read.Bytes()) })
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// recorded is a body that keeps what was read of it.
+type recorded struct {
+	io.ReadCloser
+	read bytes.Buffer
+}
+
+func (r *recorded) Read(b []byte) (int, error) {
+	n, err := r.ReadCloser.Read(b)
+	r.read.Write(b[:n])
+	return n, err
 }
 
 // asked is the key of the counters: the method and the path of a request.

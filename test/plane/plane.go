@@ -11,8 +11,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -76,6 +78,8 @@ type Options struct {
 	STS http.RoundTripper
 	At  string
 
+	Record bool // keep the body of each request, for Known
+
 	// Direct access for a runner in a stack, without the API.
 	Queue  queue.Queue      // nil: in memory
 	Log    joblog.Log       // nil: in memory
@@ -92,7 +96,8 @@ type Plane struct {
 	opt    Options
 	http   *httptest.Server
 	signer *events.Signer
-	token  string       // of the administrator
+	token  string // of the administrator
+	items  *enginetest.MemoryEngine
 	ahead  atomic.Int64 // nanoseconds by which its clock is ahead
 
 	mu       sync.Mutex
@@ -104,6 +109,7 @@ type Plane struct {
 	sessions map[fairlead.SessionID]bool
 	claims   int
 	asked    map[asked]int // requests, from the start
+	received [][]byte      // their bodies, if Options.Record
 	open     map[asked]int // requests that are being handled
 	tamper   func(events.JobSpec, []byte) []byte
 	config   *wire.AgentConfiguration // the configuration that agents get; nil: the agents get no configuration
@@ -117,7 +123,7 @@ func New(t testing.TB, o Options) *Plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Plane{t: t, opt: o, signer: events.NewSigner(key), token: identity.NewToken(identity.PrefixAPI), changed: make(chan struct{}),
+	p := &Plane{t: t, opt: o, items: enginetest.Memory(), signer: events.NewSigner(key), token: identity.NewToken(identity.PrefixAPI), changed: make(chan struct{}),
 		jobs: map[string]*record{}, versions: map[string]fairlead.VersionID{}, installs: map[string]bool{}, sessions: map[fairlead.SessionID]bool{}, asked: map[asked]int{}, open: map[asked]int{}}
 	if o.Queue == nil {
 		o.Queue = queuetest.Memory(time.Now, 5)
@@ -142,7 +148,7 @@ func New(t testing.TB, o Options) *Plane {
 		aws, made.AWSRole = awsiam.NewVerifier(o.STS, time.Now, awsiam.Options{}), "arn:aws:iam::"+Account+":role/"+Role
 	}
 	p.Control = control.New(control.Deps{
-		Store: store.New(enginetest.Memory()), Queue: o.Queue, Log: o.Log, Blobs: blobtest.Memory(),
+		Store: store.New(p.items), Queue: o.Queue, Log: o.Log, Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: p.signer, Minter: identity.NewMinter([]byte(rand.Text() + rand.Text())), Access: o.Access, AWS: aws,
 		IDs: ids, Now: p.now, Logger: logger, Parallelism: o.Parallelism, LogBudget: o.LogBudget, Intervals: control.Intervals{Heartbeat: o.Heartbeat},
 	})
@@ -342,6 +348,64 @@ func (p *Plane) Until(what string, cond func() bool) {
 		case <-deadline.C:
 			p.t.Fatalf("this has not happened within a minute: %s", what)
 		}
+	}
+}
+
+// Known returns everything that the control plane knows, with a name for each: the bodies of all requests that it received
+// (with Options.Record), all items of its table, the logs of all jobs, and all blobs, also as its own key opens them. Sealed
+// values in items stay sealed.
+func (p *Plane) Known() map[string][]byte {
+	p.t.Helper()
+	known := map[string][]byte{}
+	for _, it := range p.items.Items() {
+		known["item "+it.Key.Partition+" "+it.Key.Sort] = it.Body
+	}
+	p.mu.Lock()
+	for i, body := range p.received {
+		known[fmt.Sprintf("request %d", i)] = body
+	}
+	jobs := slices.Collect(maps.Keys(p.jobs))
+	p.mu.Unlock()
+	for _, id := range jobs {
+		known["log of "+id] = p.log(id)
+	}
+	keys, err := p.Control.Blobs.List(p.context(), "")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, key := range keys {
+		sealed, err := p.Control.Blobs.Get(p.context(), key)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		known["blob "+key] = sealed
+		// The place of a blob's seal is its key, or the first parts of its key.
+		opened := false
+		for place := key; place != "."; place = path.Dir(place) {
+			if clear, err := p.Control.Sealer.Open(p.context(), sealed, place); err == nil {
+				known["opened blob "+key], opened = clear, true
+			}
+		}
+		if !opened {
+			p.t.Errorf("the control plane cannot open its blob %s", key)
+		}
+	}
+	return known
+}
+
+// SetState replaces the stored state of a component, as only a hostile control plane does.
+func (p *Plane) SetState(install fairlead.InstallID, component string, state []byte) {
+	p.t.Helper()
+	head, err := p.Control.Store.State(p.context(), install, component)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	sealed, err := p.Control.Sealer.Seal(p.context(), state, "state/"+string(install)+"/"+component)
+	if err == nil {
+		err = p.Control.Blobs.Put(p.context(), head.V.Blob, sealed)
+	}
+	if err != nil {
+		p.t.Fatal(err)
 	}
 }
 

@@ -60,6 +60,7 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		"GET /v1/installs/acme/stack":                                 func(c *client.Client) error { _, err := c.GetStack(ctx, "acme"); return err },
 		"GET /v1/stacks?behind=true&cursor=c&limit=7":                 func(c *client.Client) error { _, err := c.ListStacks(ctx, true, one); return err },
 		"GET /v1/installs/acme/rendered?component=web&version=v1":     func(c *client.Client) error { _, err := c.RenderInstall(ctx, "acme", "v1", "web"); return err },
+		"POST /runner/v1/session/install-keys":                        func(c *client.Client) error { return c.ReportKeys(ctx, map[string]string{"ins_1": "flk1_x"}) },
 		"GET /v1/installs/acme/outputs":                               func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", false); return err },
 		"GET /v1/installs/acme/outputs?show_sensitive=true":           func(c *client.Client) error { _, err := c.GetOutputs(ctx, "acme", true); return err },
 		"POST /v1/installs/acme/components/web/unlock?lock_id=lock-1": func(c *client.Client) error { return c.UnlockState(ctx, "acme", "web", "lock-1") },

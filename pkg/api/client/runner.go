@@ -46,6 +46,12 @@ func (c *Client) Claim(ctx context.Context, wait time.Duration, warm bool) (wire
 	return c.claim(ctx, call{route: wire.ClaimJob, in: wire.ClaimRequest{WaitSeconds: whole(wait), WarmSteps: warm}})
 }
 
+// ReportKeys reports the public keys of installs, by the installs' IDs. The client's token must be a session token.
+func (c *Client) ReportKeys(ctx context.Context, keys map[string]string) error {
+	_, err := c.do(ctx, call{route: wire.ReportKeys, in: wire.KeysReport{Keys: keys}}, nil)
+	return err
+}
+
 // claim sends a request whose answer is a claim, or ErrNoWork if the answer is empty.
 func (c *Client) claim(ctx context.Context, k call) (wire.Claim, error) {
 	var out wire.Claim

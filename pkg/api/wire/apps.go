@@ -122,15 +122,16 @@ type Provenance struct {
 
 // AppInput is an input that an app declares.
 type AppInput struct {
-	Name        string          `json:"name"`
-	Type        string          `json:"type"`
-	Description string          `json:"description,omitempty"`
-	Required    bool            `json:"required"`
-	Sensitive   bool            `json:"sensitive"`
-	Generated   bool            `json:"generated,omitempty" doc:"Whether an install without a value gets a random one"`
-	Default     json.RawMessage `json:"default,omitempty"`
-	Group       string          `json:"group,omitempty" doc:"Name of its input group"`
-	From        string          `json:"from,omitempty" enum:"customer" doc:"customer if the customer gives the value; absent for the vendor"`
+	Name            string          `json:"name"`
+	Type            string          `json:"type"`
+	Description     string          `json:"description,omitempty"`
+	Required        bool            `json:"required"`
+	Sensitive       bool            `json:"sensitive"`
+	Generated       bool            `json:"generated,omitempty" doc:"Whether an install without a value gets a random one"`
+	GeneratedLength int             `json:"generated_length,omitempty" doc:"Number of the letters and digits of this value"`
+	Default         json.RawMessage `json:"default,omitempty"`
+	Group           string          `json:"group,omitempty" doc:"Name of its input group"`
+	From            string          `json:"from,omitempty" enum:"customer" doc:"customer if the customer gives the value; absent for the vendor"`
 }
 
 // InputGroup is a group of inputs that belong together.

@@ -79,9 +79,10 @@ type CreateInstallRequest struct {
 // UpdateInstallRequest changes an install. Inputs and labels that it does not
 // name keep their values. A null input returns to its default.
 type UpdateInstallRequest struct {
-	Inputs map[string]json.RawMessage `json:"inputs,omitempty"`
-	Labels map[string]*string         `json:"labels,omitempty" keys:"label-key" form:"label-value" doc:"Labels to set; null removes a label"`
-	Runner *string                    `json:"runner,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of its runner; if empty, rules choose one. The change takes effect when the runner is refreshed"`
+	Inputs    map[string]json.RawMessage `json:"inputs,omitempty"`
+	Encrypted map[string]Encrypted       `json:"encrypted_inputs,omitempty" maxProperties:"1000" doc:"Sensitive inputs, encrypted with the key of the install for the place input/NAME. If the install has a key, other values of sensitive inputs are refused"`
+	Labels    map[string]*string         `json:"labels,omitempty" keys:"label-key" form:"label-value" doc:"Labels to set; null removes a label"`
+	Runner    *string                    `json:"runner,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of its runner; if empty, rules choose one. The change takes effect when the runner is refreshed"`
 }
 
 // Install is one app in one customer's account.
@@ -104,6 +105,9 @@ type Install struct {
 	Stack      string                     `json:"stack,omitempty" doc:"State of its runner stack, if it has one; on single installs only"`
 	CreatedAt  time.Time                  `json:"created_at"`
 
+	Key         *InstallKey `json:"key,omitempty" doc:"The key that encrypts its secrets; absent: the control plane can read them, because the runner has no seed of install keys, or has not reported the key yet"`
+	KeyExpected bool        `json:"key_expected,omitempty" doc:"The runner has a seed, and reports the key soon; on single installs only"`
+
 	MissingInputs []MissingInput `json:"missing_inputs,omitempty" doc:"Required inputs that are not set; a deployment is refused without them; on single installs only"`
 
 	Sandbox *InstallSandbox `json:"sandbox,omitempty" doc:"What the install stands on; on single installs only"`
@@ -111,6 +115,14 @@ type Install struct {
 	CustomerSecrets []CustomerSecret `json:"customer_secrets,omitempty" doc:"Secrets that the app needs from the customer; on single installs only"`
 
 	Effective *Effective `json:"effective,omitempty" doc:"What a deployment would use now; on single installs only, and only if requested"`
+}
+
+// InstallKey is the public key of an install, as its runner reported it.
+type InstallKey struct {
+	PublicKey   string      `json:"public_key" doc:"flk1_ and an X25519 key in base64url"`
+	Fingerprint string      `json:"fingerprint" doc:"Text by which people compare the key" example:"SHA256:b74+O5AWl+MbzFAQaFXYjSwlhfUM1jR1XpQ+VpVj5CM"`
+	Since       time.Time   `json:"since"`
+	Changed     *InstallKey `json:"changed,omitempty" doc:"Another key that was reported later. It is used only after a person accepted it"`
 }
 
 // InstallSandbox is what an install stands on.
@@ -233,6 +245,7 @@ type RenderedValue struct {
 type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	Encrypted *Encrypted      `json:"encrypted,omitempty" doc:"In place of value: only the customer's side can open it. Present only if sensitive values were asked for"`
 }
 
 // Outputs holds outputs by component, then by name.

@@ -16,6 +16,7 @@ var (
 	EnrolRunner      = Route{"enrol-runner", "POST", "/runner/v1/enrol"}
 	CreateChallenge  = Route{"create-challenge", "POST", "/runner/v1/challenges"}
 	CreateSession    = Route{"create-session", "POST", "/runner/v1/sessions"}
+	ReportKeys       = Route{"report-install-keys", "POST", "/runner/v1/session/install-keys"}
 	HeartbeatSession = Route{"heartbeat-session", "POST", "/runner/v1/session/heartbeat"}
 	ClaimJob         = Route{"claim-job", "POST", "/runner/v1/claims"}
 	StartAhead       = Route{"start-ahead", "POST", "/runner/v1/warm-steps"}
@@ -221,6 +222,7 @@ type SessionHeartbeat struct {
 	Configuration string `json:"configuration,omitempty" maxLength:"64" doc:"Revision of the configuration that the agent received last"`
 	Unhealthy     string `json:"unhealthy,omitempty" maxLength:"4000" doc:"Why the agent cannot start jobs; absent if it can"`
 	WarmSteps     int    `json:"warm_steps,omitempty" minimum:"0" maximum:"1000" doc:"Number of its steps that were started ahead and wait for a job"`
+	InstallKeys   bool   `json:"install_keys,omitempty" doc:"The agent has a seed of install keys, and reports the keys of the installs that the answer names"`
 	Isolation     string `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent cannot start jobs"`
 }
 
@@ -238,7 +240,13 @@ type SessionStatus struct {
 
 	Configuration *AgentConfiguration `json:"configuration,omitempty" doc:"Use it for all further jobs; absent if the agent already has it"`
 	Wanted        *WantedVersion      `json:"wanted,omitempty" doc:"The version that the agent must run; absent if any version is accepted"`
+	KeysWanted    []string            `json:"keys_wanted,omitempty" doc:"IDs of installs whose public keys the agent reports"`
 	Situations    []Situation         `json:"situations,omitempty" doc:"What the agent's operator must know. Only in the answer to the first heartbeat of a session and to one that reports a changed isolation"`
+}
+
+// KeysReport has the public keys of installs.
+type KeysReport struct {
+	Keys map[string]string `json:"keys" maxProperties:"100" nullable:"false" doc:"Public keys by the ID of the install"`
 }
 
 // WantedVersion is the version that a runner's agents must run.
@@ -463,6 +471,7 @@ type FinishRequest struct {
 	Plan     *Plan                 `json:"plan,omitempty"`
 	Built    *Built                `json:"built,omitempty" doc:"Of a build that succeeded"`
 	Outputs  map[string]FullOutput `json:"outputs,omitempty" doc:"All outputs in the state after the job"`
+	Key      string                `json:"install_key,omitempty" maxLength:"100" doc:"The public key with which the step encrypts secrets of the install; absent: the runner has no seed"`
 	Log      LogEnd                `json:"log"`
 	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool has started to change resources"`
 	Salvaged *Salvaged             `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
@@ -484,6 +493,15 @@ type SignedProvenance struct {
 
 // FullOutput is an output with its value, sensitive or not.
 type FullOutput struct {
-	Value     json.RawMessage `json:"value"`
+	Value     json.RawMessage `json:"value,omitempty" doc:"Absent if the value is encrypted"`
 	Sensitive bool            `json:"sensitive,omitempty"`
+	Encrypted *Encrypted      `json:"encrypted,omitempty" doc:"The value of a sensitive output, if the runner has a seed of install keys; absent: the control plane seals the value itself"`
+}
+
+// Encrypted is a value that was encrypted with the key of the install. The control plane stores it and cannot open it.
+type Encrypted struct {
+	Bytes       []byte `json:"bytes" doc:"The encrypted value, base64"`
+	Type        string `json:"type" maxLength:"200" doc:"Type of the value, such as list(string)" example:"string"`
+	Size        int    `json:"size" minimum:"0" doc:"Size of its JSON, in bytes"`
+	Fingerprint string `json:"fingerprint,omitempty" maxLength:"200" doc:"Equal for equal values of one place, under a key that only the customer's side has; absent if a person encrypted the value"`
 }

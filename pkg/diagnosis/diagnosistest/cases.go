@@ -136,7 +136,8 @@ func failedCases() []Case {
 	reasons := []fairlead.Reason{
 		fairlead.ReasonToolFailed, fairlead.ReasonPluginProtocol, fairlead.ReasonInitFailed, fairlead.ReasonPlanStale, fairlead.ReasonPlanDigest,
 		fairlead.ReasonPlanMissing, fairlead.ReasonPlanUnsaved, fairlead.ReasonPlanTooLarge, fairlead.ReasonPlanElsewhere, fairlead.ReasonBackendElsewhere,
-		fairlead.ReasonWorkspaceHeld, fairlead.ReasonSecretUnavailable, fairlead.ReasonPolicyDenied, fairlead.ReasonPolicyUnavailable, fairlead.ReasonApprovalMissing, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing,
+		fairlead.ReasonInstallKeyMissing, fairlead.ReasonEncryptedDamaged, fairlead.ReasonEncryptedForeign,
+		fairlead.ReasonWorkspaceHeld, fairlead.ReasonSecretUnavailable, fairlead.ReasonInstallKeyUnavailable, fairlead.ReasonValuesEncrypted, fairlead.ReasonPolicyDenied, fairlead.ReasonPolicyUnavailable, fairlead.ReasonApprovalMissing, fairlead.ReasonToolMissing, fairlead.ReasonArtifactMissing,
 		fairlead.ReasonArtifactInvalid, fairlead.ReasonEnvInvalid, fairlead.ReasonSpecInvalid, fairlead.ReasonSpecArtifact, fairlead.ReasonProvenanceInvalid, fairlead.ReasonVersionAltered,
 		fairlead.ReasonJobAltered, fairlead.ReasonStorageChanged, fairlead.ReasonTimeout, fairlead.ReasonNoOutput, fairlead.ReasonObjectOwned,
 		fairlead.ReasonManifestInvalid, fairlead.ReasonRegistryMissing, fairlead.ReasonSignatureInvalid, "unknown-reason",

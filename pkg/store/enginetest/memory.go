@@ -47,6 +47,16 @@ func Memory() *MemoryEngine {
 	return &MemoryEngine{items: make(map[engine.Key]engine.Item), orders: make(map[place][]entry)}
 }
 
+// Items returns all items, in no order, for tests that search everything that is stored.
+func (m *MemoryEngine) Items() (all []engine.Item) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, it := range m.items {
+		all = append(all, clone(it))
+	}
+	return all
+}
+
 // Get implements engine.Engine.
 func (m *MemoryEngine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
 	if err := ctx.Err(); err != nil {

@@ -1,4 +1,5 @@
-// Package planstore stores saved plans between a plan and its apply: on the runner's disk, or in the control plane. The terraform
+// Package planstore stores saved plans between a plan and its apply: on the runner's disk, or in the control plane. A runner
+// with a key encrypts them, in every storage. The terraform
 // plugin stores plans in the customer's own storages, which only its tool can access.
 package planstore
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/plugin/internal/plane"
@@ -29,22 +31,79 @@ type Store interface {
 	Applied(job string)
 }
 
-// Save puts a plan into a store. The error is ctx's, or a *plugin.Error that a person can read.
-func Save(ctx context.Context, s Store, job string, plan []byte) error {
-	err := s.Put(ctx, job, plan)
+// Save puts the plan of a plan job into a store, encrypted if keys has a key. It returns the digest that a person approves:
+// that of the stored bytes. A person who knows a plan but a short secret in it could find the secret from the digest of the
+// plan in clear. judge decides on the plan by this digest before anything is stored; nil: nothing is to be decided. The error is
+// ctx's, judge's, or a *plugin.Error that a person can read.
+func Save(ctx context.Context, s Store, spec plugin.Spec, keys installkey.Ring, plan []byte, judge func(digest string) error) (digest string, err error) {
+	if !keys.IsZero() {
+		if plan, err = seal(keys, placeOf(spec.Component, spec.Job), plan); err != nil {
+			return "", err
+		}
+	}
+	digest = plugin.Digest(plan)
+	if judge != nil {
+		if err := judge(digest); err != nil {
+			return "", err
+		}
+	}
+	err = s.Put(ctx, string(spec.Job), plan)
 	switch {
 	case err == nil:
-		return nil
+		return digest, nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("save the plan: %w", ctx.Err())
+		return "", fmt.Errorf("save the plan: %w", ctx.Err())
 	}
-	return &plugin.Error{Reason: fairlead.ReasonPlanUnsaved, Err: err, Message: fmt.Sprintf("the plan could not be saved, so it cannot be applied: %v", err)}
+	return "", &plugin.Error{Reason: fairlead.ReasonPlanUnsaved, Err: err, Message: fmt.Sprintf("the plan could not be saved, so it cannot be applied: %v", err)}
 }
 
-// Approved gets the plan that a job saved, and refuses it if it does not have the approved digest. The error is ctx's, or a
-// *plugin.Error.
-func Approved(ctx context.Context, s Store, job, digest string) ([]byte, error) {
-	saved, err := s.Get(ctx, job)
+// placeOf returns the place of a saved plan, so that the plan of another component or job does not open.
+func placeOf(component string, job fairlead.JobID) string {
+	return "plan/" + component + "/" + string(job)
+}
+
+// maxPlan is the largest plan in clear that Approved returns, in bytes. It bounds a plan that was compressed.
+const maxPlan = 256 << 20
+
+func seal(keys installkey.Ring, place string, plan []byte) ([]byte, error) {
+	small, err := installkey.Compress(plan)
+	if err != nil {
+		return nil, err
+	}
+	return keys.Seal(place, small)
+}
+
+// open returns a plan in clear. It refuses a plan that no step of this customer made: with a key, an apply applies only what a
+// holder of the seed has sealed for exactly this plan job.
+func open(keys installkey.Ring, place string, saved []byte) ([]byte, error) {
+	const replan = ". Nothing was applied: a new plan is needed"
+	switch {
+	case !installkey.Sealed(saved) && keys.IsZero():
+		return saved, nil
+	case !installkey.Sealed(saved):
+		return nil, plugin.Errorf(fairlead.ReasonPlanElsewhere, "the saved plan is not encrypted. It was made before this runner had a key, or not by this runner%s", replan)
+	}
+	small, err := keys.OpenOwn(place, saved)
+	if err == nil {
+		var plan []byte
+		if plan, err = installkey.Decompress(small, maxPlan); err == nil {
+			return plan, nil
+		}
+	}
+	e := &plugin.Error{Reason: fairlead.ReasonEncryptedDamaged, Err: err, Message: "the saved plan is damaged, or was made for another job or component. Nothing was applied: plan again"}
+	switch {
+	case errors.Is(err, installkey.ErrUnknownKey):
+		e.Reason, e.Message = fairlead.ReasonPlanElsewhere, "the saved plan was encrypted for a key that this runner does not have"+replan
+	case errors.Is(err, installkey.ErrForeign):
+		e.Reason, e.Message = fairlead.ReasonEncryptedForeign, "the saved plan was not made by a step of this customer. Nothing was applied. Find out who can write to the storage of saved plans, then plan again"
+	}
+	return nil, e
+}
+
+// Approved gets the plan that the spec names, and refuses it if it does not have the approved digest, or if keys has a key and
+// no step of this customer made the plan. The error is ctx's, or a *plugin.Error.
+func Approved(ctx context.Context, s Store, spec plugin.Spec, keys installkey.Ring) ([]byte, error) {
+	saved, err := s.Get(ctx, string(spec.Plan.Job))
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("fetch the plan: %w", ctx.Err())
@@ -54,10 +113,10 @@ func Approved(ctx context.Context, s Store, job, digest string) ([]byte, error) 
 		}
 		return nil, &plugin.Error{Reason: fairlead.ReasonPlanMissing, Err: err, Message: fmt.Sprintf("the saved plan could not be fetched: %v; retry", err)}
 	}
-	if got := plugin.Digest(saved); got != digest {
-		return nil, plugin.Errorf(fairlead.ReasonPlanDigest, "the saved plan is %s, but %s was approved: nothing was applied; plan again", got, digest)
+	if got := plugin.Digest(saved); got != spec.Plan.Digest {
+		return nil, plugin.Errorf(fairlead.ReasonPlanDigest, "the saved plan is %s, but %s was approved: nothing was applied; plan again", got, spec.Plan.Digest)
 	}
-	return saved, nil
+	return open(keys, placeOf(spec.Component, spec.Plan.Job), saved)
 }
 
 // Disk stores plans on the runner's disk.

@@ -125,15 +125,15 @@ func (r *run) plan(ctx context.Context) (plugin.Result, error) {
 		return c.result(), err
 	}
 	res := c.result()
+	var judge func(digest string) error
 	if r.env.Policy != nil {
-		if err := r.env.Policy.Planned(ctx, &c.changes, c.base, plugin.Digest(saved)); err != nil {
-			return res, err
-		}
+		judge = func(digest string) error { return r.env.Policy.Planned(ctx, &c.changes, c.base, digest) }
 	}
-	res.Plan = plugin.Planned(saved, c.noOp, &c.changes, c.base)
-	if err := planstore.Save(ctx, r.plans, string(r.spec.Job), saved); err != nil {
+	digest, err := planstore.Save(ctx, r.plans, r.spec, r.env.Keys, saved, judge)
+	if err != nil {
 		return plugin.Result{}, err
 	}
+	res.Plan = plugin.Planned(digest, c.noOp, &c.changes, c.base)
 	if c.noOp {
 		res.Outputs = c.outputs // a plan without changes is never applied
 	}
@@ -142,7 +142,7 @@ func (r *run) plan(ctx context.Context) (plugin.Result, error) {
 
 // apply gives the program the approved plan.
 func (r *run) apply(ctx context.Context) (plugin.Result, error) {
-	saved, err := planstore.Approved(ctx, r.plans, string(r.spec.Plan.Job), r.spec.Plan.Digest)
+	saved, err := planstore.Approved(ctx, r.plans, r.spec, r.env.Keys)
 	if err != nil {
 		return plugin.Result{}, err
 	}

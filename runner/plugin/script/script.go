@@ -247,7 +247,7 @@ func (r *run) describe(ctx context.Context) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 	}
-	return plugin.Result{Plan: plugin.Planned(encoded, noOp, &b, nil)}, nil
+	return plugin.Result{Plan: plugin.Planned(plugin.Digest(encoded), noOp, &b, nil)}, nil
 }
 
 // change returns the start of the executable as a change, and its command line.

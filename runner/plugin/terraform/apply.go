@@ -82,7 +82,7 @@ func (j *job) apply(ctx context.Context) (plugin.Result, error) {
 // approvedPlan fetches the plan that the spec names. It refuses a plan that is not the approved one or that does not fit this
 // folder. It returns the bundle and its size in bytes.
 func (j *job) approvedPlan(ctx context.Context) (bundle, int64, error) {
-	saved, err := planstore.Approved(ctx, j.state.saved(), string(j.spec.Plan.Job), j.spec.Plan.Digest)
+	saved, err := planstore.Approved(ctx, j.state.saved(), j.spec, j.env.Keys)
 	if err != nil {
 		return bundle{}, 0, err
 	}
@@ -133,7 +133,8 @@ func mayHaveChanged(err, failure error) bool {
 		return true
 	}
 	switch plugin.ReasonOf(failure) {
-	case fairlead.ReasonPlanStale, fairlead.ReasonStateLocked, fairlead.ReasonInitFailed:
+	case fairlead.ReasonPlanStale, fairlead.ReasonStateLocked, fairlead.ReasonInitFailed,
+		fairlead.ReasonInstallKeyMissing, fairlead.ReasonEncryptedDamaged, fairlead.ReasonEncryptedForeign: // the tool got no state
 		return false
 	}
 	return !asksForInit(te)

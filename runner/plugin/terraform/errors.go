@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/safefile"
+	"github.com/fairlead/fairlead/pkg/statefile"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -58,6 +59,15 @@ func (j *job) failed(err error, fallback fairlead.Reason) error {
 	if te.signal != "" {
 		return &plugin.Error{Reason: fairlead.ReasonToolKilled, Err: err,
 			Message: fmt.Sprintf("the tool was killed by a signal (%s) during %s; the machine may have run out of memory", te.signal, te.command)}
+	}
+	if len(j.vaults) > 0 && strings.Contains(unwrapped(te.stderr), fmt.Sprintf("format version %d", statefile.EncryptedVersion)) {
+		return &plugin.Error{Reason: fairlead.ReasonInstallKeyMissing, Err: err, // the tool has no relay, because the runner has no key
+			Message: "the stored state is encrypted for a key of the install, and this runner has no key. Give the runner the seed with which the state was encrypted"}
+	}
+	for _, v := range j.vaults {
+		if e := v.refusal(); e != nil { // the tool shows only the status of the relay's answer
+			return &plugin.Error{Reason: e.Reason, Err: errors.Join(err, e), Message: e.Message}
+		}
 	}
 	if te.code == nil {
 		if errors.Is(te.err, exec.ErrNotFound) || !te.started {

@@ -89,15 +89,15 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 		return plugin.Result{}, fmt.Errorf("build the change set: %w", err)
 	}
 	set.Fetch(fetched)
+	var judge func(digest string) error
 	if j.env.Policy != nil {
-		if err := j.env.Policy.Planned(ctx, set, baseOf(b.plan), plugin.Digest(saved)); err != nil {
-			return plugin.Result{ExitCode: new(int)}, err
-		}
+		judge = func(digest string) error { return j.env.Policy.Planned(ctx, set, baseOf(b.plan), digest) }
 	}
-	p := plugin.Planned(saved, !changes, set, baseOf(b.plan))
-	if err := planstore.Save(ctx, j.state.saved(), string(j.spec.Job), saved); err != nil {
+	digest, err := planstore.Save(ctx, j.state.saved(), j.spec, j.env.Keys, saved, judge)
+	if err != nil {
 		return plugin.Result{}, err
 	}
+	p := plugin.Planned(digest, !changes, set, baseOf(b.plan))
 	res := plugin.Result{Plan: p, ExitCode: new(int)}
 	if p.NoOp {
 		res.Outputs = plannedOutputs(shown)

@@ -2,8 +2,10 @@ package terraform
 
 import (
 	"context"
+	"crypto/md5"
 	"crypto/rand"
 	"crypto/subtle"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +29,9 @@ const maxRelayed = 128 << 20
 // send a state in one request, whatever its size is. The relay's client sends it in parts if the control plane's front end
 // does not accept it as a whole. The tool gets a password that is valid only at the relay, and not the lease token.
 //
+// If the runner has a key, the relay encrypts each state that the tool writes and opens each state that it reads, so the
+// control plane never has a state in clear. See vault for what the relay does with a state that it did not encrypt.
+//
 // A relay ends with its step. If the step is killed, a tool that survives it cannot save its state any more; the agent then
 // keeps the copy that the tool leaves.
 type relay struct {
@@ -34,6 +39,7 @@ type relay struct {
 	job      string
 	path     string // of the state
 	password string
+	vault    *vault
 	within   time.Duration // how long a request is repeated
 	log      io.Writer     // of the job
 	server   *http.Server
@@ -42,12 +48,12 @@ type relay struct {
 }
 
 // startRelay starts a relay of the state at a path below the control plane's URL.
-func startRelay(c *client.Client, job, path string, log io.Writer) (*relay, error) {
+func startRelay(c *client.Client, job, path string, v *vault, log io.Writer) (*relay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("serve the state to the tool: %w", err)
 	}
-	r := &relay{client: c, job: job, path: path, password: rand.Text(), within: relayRetryTime, log: log, url: "http://" + l.Addr().String(), done: make(chan struct{})}
+	r := &relay{client: c, job: job, path: path, password: rand.Text(), vault: v, within: relayRetryTime, log: log, url: "http://" + l.Addr().String(), done: make(chan struct{})}
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		defer close(r.done)
@@ -80,9 +86,28 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // the tool is gone, or its state is far too large
 		return
 	}
-	a, err := plane.Ask(req.Context(), r.within, partsRequestTimeout, func(ctx context.Context) (client.StateAnswer, error) {
-		return r.client.State(req.WithContext(ctx), r.job, body)
-	})
+	onLock := req.URL.Path != r.path
+	if !onLock && len(body) > 0 {
+		if !matchesMD5(req.Header, body) {
+			w.WriteHeader(http.StatusUnprocessableEntity) // the tool has another state than the one that arrived
+			return
+		}
+		if body, err = r.vault.seal(body); err != nil {
+			r.refuse(w, err)
+			return
+		}
+		setMD5(req.Header, body)
+	}
+	if onLock && req.Method == http.MethodDelete {
+		r.encryptStored(req.Context())
+	}
+	a, err := r.ask(req, body)
+	if err == nil && !onLock && req.Method == http.MethodGet && a.Status == http.StatusOK {
+		if a.Body, err = r.vault.open(a.Body); err != nil {
+			r.refuse(w, err)
+			return
+		}
+	}
 	refused, ok := errors.AsType[*client.Error](err)
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -98,6 +123,60 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", a.Kind)
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // the tool may be gone
+}
+
+// ask sends a request to the control plane, and repeats it.
+func (r *relay) ask(req *http.Request, body []byte) (client.StateAnswer, error) {
+	return plane.Ask(req.Context(), r.within, partsRequestTimeout, func(ctx context.Context) (client.StateAnswer, error) {
+		return r.client.State(req.WithContext(ctx), r.job, body)
+	})
+}
+
+// refuse answers a request whose state cannot be encrypted or opened. The tools do not repeat a request after this status.
+func (r *relay) refuse(w http.ResponseWriter, err error) {
+	fmt.Fprintf(r.log, "%v\n", err)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusConflict)
+	_, _ = io.WriteString(w, err.Error()) // the tool may be gone
+}
+
+// encryptStored replaces the stored state by the same state, encrypted for the current key, if the tool has read a state that
+// is not. The tool has the lock. A failure is no failure of the job: the next job does the same.
+func (r *relay) encryptStored(ctx context.Context) {
+	state := r.vault.unsealed()
+	if state == nil {
+		return
+	}
+	sealed, err := r.vault.seal(state)
+	if err == nil {
+		var req *http.Request
+		if req, err = http.NewRequestWithContext(ctx, http.MethodPost, r.path, nil); err == nil {
+			setMD5(req.Header, sealed)
+			var a client.StateAnswer
+			if a, err = r.ask(req, sealed); err == nil {
+				err = a.Problem()
+			}
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(r.log, "The stored state could not be encrypted: %v. The next job of the component tries again.\n", err)
+		return
+	}
+	fmt.Fprintln(r.log, "The stored state is now encrypted for the install's key.")
+}
+
+// matchesMD5 reports whether the body is the one of which a tool sent the MD5. Not all versions of the tools send one.
+func matchesMD5(h http.Header, body []byte) bool {
+	want := h.Get("Content-MD5")
+	return want == "" || want == md5Of(body)
+}
+
+// setMD5 sets the MD5 of a body, which finds damage on the way.
+func setMD5(h http.Header, body []byte) { h.Set("Content-MD5", md5Of(body)) }
+
+func md5Of(body []byte) string {
+	sum := md5.Sum(body) // detects transfer errors; not meant as a protection against attackers
+	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // detailOf returns what a failed answer reports.

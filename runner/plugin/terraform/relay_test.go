@@ -13,11 +13,19 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
 // relayed is a job with a relay before a control plane that serve plays.
 func relayed(t *testing.T, serve http.HandlerFunc) (env map[string]string, log *bytes.Buffer) {
+	t.Helper()
+	env, log, _ = relayedWith(t, serve, installkey.Ring{}, opPlan)
+	return env, log
+}
+
+// relayedWith is relayed for a runner with keys and a job of an operation.
+func relayedWith(t *testing.T, serve http.HandlerFunc, keys installkey.Ring, operation string) (env map[string]string, log *bytes.Buffer, j *job) {
 	t.Helper()
 	srv := httptest.NewServer(serve)
 	t.Cleanup(srv.Close)
@@ -26,14 +34,16 @@ func relayed(t *testing.T, serve http.HandlerFunc) (env map[string]string, log *
 		t.Fatal(err)
 	}
 	log = &bytes.Buffer{}
-	j := &job{p: New(Config{Data: t.TempDir()}), env: plugin.Env{Control: c.WithMaxBody(10), Workspace: t.TempDir(), Log: log}, spec: plugin.Spec{Job: "job_1"}}
+	if keys.IsZero() {
+		c = c.WithMaxBody(10)
+	}
+	j = &job{p: New(Config{Data: t.TempDir()}), env: plugin.Env{Control: c, Workspace: t.TempDir(), Log: log, Keys: keys, StateToken: "state"}, spec: plugin.Spec{Job: "job_1", Operation: operation}}
 	t.Cleanup(j.close)
-	st, err := j.p.openStorage(j, events.StateRef{Storage: storageHTTP, Key: "ins_1/web", Path: "/runner/v1/state/i/c"}, "state")
-	if err != nil {
+	if j.state, err = j.p.openStorage(j, events.StateRef{Storage: storageHTTP, Key: "ins_1/web", Path: "/runner/v1/state/i/c"}, "state"); err != nil {
 		t.Fatal(err)
 	}
 	j.relays[0].within = time.Millisecond
-	return st.env(), log
+	return j.state.env(), log, j
 }
 
 // ask sends a request as the tool does, and returns the answer.

@@ -75,9 +75,11 @@ func (p *Plugin) openStorage(j *job, ref events.StateRef, link string) (storage,
 		if !strings.HasPrefix(ref.Path, "/") || strings.Contains(ref.Path, "..") || strings.ContainsAny(ref.Path, "?#@\\ ") {
 			return nil, plugin.Errorf(fairlead.ReasonSpecInvalid, "the job spec's state path %q is not below the control plane's URL", ref.Path)
 		}
-		s := &remote{conf: b, client: j.env.Control, token: j.env.StateToken, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA}
-		if s.client.MaxBody() > 0 {
-			if s.relay, err = startRelay(s.client, s.job, s.path, j.env.Log); err != nil {
+		s := &remote{conf: b, client: j.env.Control, token: j.env.StateToken, path: ref.Path, job: string(j.spec.Job), ca: p.cfg.CA,
+			vault: newVault(j.env.Keys, ref.Key, j.spec.Operation, j.env.Log)}
+		j.vaults = append(j.vaults, s.vault)
+		if s.client.MaxBody() > 0 || !j.env.Keys.IsZero() {
+			if s.relay, err = startRelay(s.client, s.job, s.path, s.vault, j.env.Log); err != nil {
 				return nil, err
 			}
 			j.relays = append(j.relays, s.relay)
@@ -124,7 +126,8 @@ type remote struct {
 	path   string // path of the state, relative to the control plane's URL
 	job    string
 	ca     string // the CA of the control plane's certificate, in PEM; "": the machine's CAs
-	relay  *relay // nil: the control plane accepts every state in one request, so the tool calls it directly
+	vault  *vault
+	relay  *relay // nil: the control plane accepts every state in one request and the runner has no key, so the tool calls it directly
 }
 
 func (s *remote) backend() backend { return s.conf }
@@ -176,7 +179,10 @@ func (s *remote) readState(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state: %w", err)
 	}
-	return b, nil
+	if b == nil {
+		return nil, nil
+	}
+	return s.vault.open(b)
 }
 
 func (*remote) synced() error { return nil }

@@ -151,6 +151,7 @@ type job struct {
 	planned *bundle                // the plan that is applied; nil: none
 
 	relays     []*relay
+	vaults     []*vault
 	otherPlace access // the storage that the tool used last; nil: the tool used the storage state last
 }
 

@@ -62,7 +62,7 @@ func (c *cli) develop(ctx context.Context, s Server, data string, f serverFlags)
 	if err != nil {
 		return err
 	}
-	login, err := c.devLogin(s)
+	login, err := c.devLogin(s, data)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func toolName(path string) string {
 
 // devLogin logs the CLI in to the server. It keeps a login to another machine, which may
 // be a production server. It returns the text for the user.
-func (c *cli) devLogin(s Server) (string, error) {
+func (c *cli) devLogin(s Server, data string) (string, error) {
 	stored, err := profile.Load(c.env.Getenv)
 	if err != nil {
 		return "", err
@@ -137,7 +137,11 @@ func (c *cli) devLogin(s Server) (string, error) {
 		return fmt.Sprintf("You stay logged in to %s. To use this one in a shell:\n  export %s=%s %s=%s",
 			stored.URL, profile.EnvURL, s.URL(), profile.EnvTokenFile, s.TokenFile()), nil
 	}
-	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: s.URL(), TokenFile: s.TokenFile(), Plain: !profile.OnThisMachine(s.URL())})
+	seed, err := filepath.Abs(filepath.Join(runnerData(data), seedFile))
+	if err != nil {
+		return "", fmt.Errorf("find the data folder: %w", err)
+	}
+	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: s.URL(), TokenFile: s.TokenFile(), KeyFile: seed, Plain: !profile.OnThisMachine(s.URL())})
 	if err != nil {
 		return fmt.Sprintf("Your login could not be stored (%v). To use this one in a shell:\n  export %s=%s %s=%s",
 			err, profile.EnvURL, s.URL(), profile.EnvTokenFile, s.TokenFile()), nil
@@ -160,6 +164,9 @@ Next, in another terminal:
 
 Ctrl-C stops it once running jobs have ended; a second Ctrl-C does not wait.`, url, data, login)
 }
+
+// runnerData returns the data folder of the runner whose control plane has the folder data.
+func runnerData(data string) string { return filepath.Join(data, "runner") }
 
 // agentCommand returns the command that runs the runner's agent.
 func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverFlags) (*exec.Cmd, error) {
@@ -185,7 +192,7 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 	}
 	args = append(args,
 		"--url", s.URL(), "--allow-plain-http", "true",
-		"--data", filepath.Join(data, "runner"),
+		"--data", runnerData(data), "--make-install-key", "true",
 		"--enrolment-token-file", tokenFile,
 		"--log-level", level,
 		"--private", private,

@@ -62,7 +62,7 @@ other users of a machine can read the arguments of a command.`,
 			} else if stack.Region != "" {
 				return usage("", "--region needs --account")
 			}
-			made, err := cl.CreateInstall(ctx, in)
+			made, err := c.createInstall(ctx, cl, in)
 			if err != nil {
 				return err
 			}
@@ -107,6 +107,7 @@ func (c *cli) installUpdate() *cobra.Command {
 	var inputs inputFlags
 	var labels labelFlags
 	var runner string
+	var accept bool
 	cmd = &cobra.Command{
 		Use: "update NAME", Short: "Change inputs, labels or the runner of an install",
 		Long: `Changes the named settings and keeps the others. The next deployment uses the new
@@ -134,8 +135,9 @@ install gets. After the first deployment, they change the runner only when you r
 					return nil, err
 				}
 			}
-			changed, err := cl.UpdateInstall(ctx, args[0], in)
-			return view.InstallChange{Install: changed, Verb: "Updated", Before: &current, Given: in.Inputs,
+			given := in.Inputs
+			changed, err := c.updateInstall(ctx, cl, current, in, accept)
+			return view.InstallChange{Install: changed, Verb: "Updated", Before: &current, Given: given,
 				Next: fmt.Sprintf("Deploy the change with `fairlead install deploy %s`.", changed.Name)}, err
 		}),
 	}
@@ -144,6 +146,7 @@ install gets. After the first deployment, they change the runner only when you r
 	labels.registerUnset(c, cmd)
 	cmd.Flags().StringVar(&runner, "runner", "", "the `RUNNER` that runs the install's jobs; if this is '', rules, group and labels select the runner")
 	c.flagNames(cmd, "runner", runnerNames)
+	cmd.Flags().BoolVar(&accept, "accept-new-key", false, "encrypt secret inputs with a key of the install that has changed; compare its fingerprint with the customer first")
 	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "reset the input `NAME` to its default; can be repeated")
 	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {
 		if len(args) == 0 {
@@ -223,7 +226,7 @@ Ctrl-C stops following the deployment. The deployment continues.`,
 				return err
 			}
 			in.Version, in.PlansExpire = version, seconds(expiry)
-			d, err := cl.CreateDeployment(ctx, args[0], in)
+			d, err := c.createDeployment(ctx, cl, args[0], in)
 			if err != nil {
 				return err
 			}
@@ -265,20 +268,30 @@ func noQueue(cmd *cobra.Command, in *wire.CreateDeploymentRequest) {
 
 func (c *cli) installOutputs() *cobra.Command {
 	var sensitive bool
+	var keyFile string
 	cmd := &cobra.Command{
 		Use: "outputs NAME", Short: "Print an install's outputs",
 		Long: `Prints the outputs of the last successful apply of each component. With --json the
 command prints one object: {"component": {"output": value}}. This object has no
 sensitive outputs. Their names are printed on the standard error. With
---show-sensitive the command also prints the values of sensitive outputs.`,
+--show-sensitive the command also prints the values of sensitive outputs.
+
+If the runner has a seed of install keys, its jobs encrypt sensitive outputs. Only a
+person who has the seed can show them: with --key-file, or beside 'fairlead dev'.`,
 		Example: `  fairlead install outputs acme
   fairlead install outputs acme --json | jq -r .web.url
-  fairlead install outputs acme --show-sensitive`,
+  fairlead install outputs acme --show-sensitive
+  fairlead install outputs acme --show-sensitive --key-file install-key.seed`,
 		ValidArgsFunction: c.names(installNames),
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			o, err := cl.GetOutputs(ctx, args[0], sensitive)
 			if err != nil {
 				return nil, err
+			}
+			if sensitive {
+				if err := c.openOutputs(ctx, cl, args[0], keyFile, o); err != nil {
+					return nil, err
+				}
 			}
 			outputs := view.Outputs(o)
 			if len(o.Components) == 0 && !c.json {
@@ -291,6 +304,7 @@ sensitive outputs. Their names are printed on the standard error. With
 		}),
 	}
 	cmd.Flags().BoolVar(&sensitive, "show-sensitive", false, "also print the values of sensitive outputs")
+	keyFlag(c, cmd, &keyFile)
 	return cmd
 }
 

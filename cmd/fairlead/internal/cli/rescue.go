@@ -7,6 +7,8 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/statefile"
 )
 
 func (c *cli) installUnlock() *cobra.Command {
@@ -39,7 +41,8 @@ and removes the current lock.`,
 const maxState = 64 << 20
 
 func (c *cli) installPushState() *cobra.Command {
-	return &cobra.Command{
+	var keyFile string
+	cmd := &cobra.Command{
 		Use: "push-state NAME COMPONENT FILE", Short: "Upload a recovered state file",
 		Long: `Uploads the Terraform state in FILE as the state of a component. If FILE is "-", the
 command reads the standard input. Use this command if a tool could not save its state
@@ -49,9 +52,14 @@ this file.
 The command works only if the control plane stores the states of the install. This is
 the case if the runner has the state storage "http". The command is refused while
 a job of the component is queued or running. It is also refused if FILE has the state
-of another component, or if the state in FILE is not newer than the stored state.`,
+of another component, or if the state in FILE is not newer than the stored state.
+
+If the runner encrypts states, use --key-file: the command then encrypts the state, so
+that the control plane cannot read it. The file has the seed of the install keys, as the
+runner has it (install-key.seed in the data folder of its agent).`,
 		Example: `  fairlead install push-state acme web salvage/job_01kahq…-1/errored.tfstate
-  ssh runner cat /var/lib/fairlead/salvage/job_01kahq…-1/errored.tfstate | fairlead install push-state acme web -`,
+  ssh runner cat /var/lib/fairlead/salvage/job_01kahq…-1/errored.tfstate | fairlead install push-state acme web -
+  fairlead install push-state acme web errored.tfstate --key-file install-key.seed`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 2 {
 				return nil, cobra.ShellCompDirectiveDefault
@@ -66,10 +74,29 @@ of another component, or if the state in FILE is not newer than the stored state
 			if len(state) == 0 {
 				return nil, usage("", "the state in %s is empty", args[2])
 			}
+			if state, err = c.encryptState(ctx, cl, args[0], args[1], keyFile, state); err != nil {
+				return nil, err
+			}
 			pushed, err := cl.PushState(ctx, args[0], args[1], state)
 			return view.Pushed{Install: args[0], State: pushed}, err
 		}),
 	}
+	keyFlag(c, cmd, &keyFile)
+	return cmd
+}
+
+// encryptState encrypts a state with the seed that this person has, so that steps accept it as one that the customer's side
+// made. Without a seed it returns the state as it is: the control plane refuses it if the stored state is encrypted.
+func (c *cli) encryptState(ctx context.Context, cl *client.Client, install, component, keyFile string, state []byte) ([]byte, error) {
+	in, err := cl.GetInstall(ctx, install)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := c.ring(cl, keyFile, fairlead.InstallID(in.ID))
+	if err != nil || keys.IsZero() {
+		return state, err
+	}
+	return statefile.Seal(keys, component, state)
 }
 
 // componentNames completes the name of an install, and then of a component.

@@ -31,6 +31,7 @@ const (
 	EnvConfigDir = "FAIRLEAD_CONFIG_DIR"
 	EnvCAFile    = "FAIRLEAD_CA_FILE"
 	EnvPlainHTTP = "FAIRLEAD_ALLOW_PLAIN_HTTP"
+	EnvKeyFile   = "FAIRLEAD_KEY_FILE"
 )
 
 // maxToken is the size of the longest token, in bytes. A larger file is not a token.
@@ -157,6 +158,19 @@ func checkToken(from, text string) (string, error) {
 	return token, nil
 }
 
+// KeyFile returns the file with the seed that opens encrypted values of the control plane at url; "" if none is known. The
+// parameter flag is the file that the command names; "": none.
+func KeyFile(flag string, getenv func(string) string, url string) (string, error) {
+	if file := cmp.Or(flag, getenv(EnvKeyFile)); file != "" {
+		return file, nil
+	}
+	stored, err := Load(getenv)
+	if err != nil || !sameURL(url, stored.URL) {
+		return "", err
+	}
+	return stored.KeyFile, nil
+}
+
 // Stored is the content of the configuration file. It has either a token or the path of
 // a token file.
 type Stored struct {
@@ -165,6 +179,7 @@ type Stored struct {
 	TokenFile string `json:"token_file,omitempty"`
 	CAFile    string `json:"ca_file,omitempty"`
 	Plain     bool   `json:"allow_plain_http,omitempty"`
+	KeyFile   string `json:"key_file,omitempty"` // the seed of the runner beside the control plane, which `fairlead dev` starts
 }
 
 // Path returns the path of the configuration file.

@@ -40,7 +40,7 @@ func (in Install) Human(p *Page) {
 	p.Fields([2]string{"Install", in.Name}, [2]string{"App", in.App}, [2]string{"Group", in.Group}, [2]string{"Labels", labels(in.Labels)}, [2]string{"Runner", runnerOf(in)},
 		[2]string{"Sandbox", sandboxOfInstall(in.Sandbox)}, [2]string{"State", in.State}, [2]string{"Runner's stack", in.Stack}, [2]string{"Running", in.Deployment}, [2]string{"State is moved by", in.Moving},
 		[2]string{"Queued", strings.Join(in.Queued, ", ")},
-		[2]string{"Created", Time(in.CreatedAt)}, [2]string{"Id", in.ID})
+		[2]string{"Secrets", secretsReader(wire.Install(in))}, [2]string{"Created", Time(in.CreatedAt)}, [2]string{"Id", in.ID})
 	effective := in.Effective
 	if effective == nil {
 		effective = &wire.Effective{}
@@ -66,6 +66,19 @@ func (in Install) Human(p *Page) {
 	secrets(p, in.CustomerSecrets)
 	in.undeployed(p, effective)
 	situations(p, in.Situations)
+}
+
+// secretsReader states who can read the secrets of the install.
+func secretsReader(in wire.Install) string {
+	switch {
+	case in.Key == nil && in.KeyExpected:
+		return "the runner has not reported the key of the install yet"
+	case in.Key == nil:
+		return "readable by the control plane (the runner has no install key)"
+	case in.Key.Changed != nil:
+		return "encrypted with " + in.Key.Fingerprint + "; the key has changed to " + in.Key.Changed.Fingerprint + " and is not used before a person accepts it"
+	}
+	return "encrypted with " + in.Key.Fingerprint
 }
 
 // effectives writes a table of values with their sources. Each row of groups[i]

@@ -70,7 +70,14 @@ func (k fingerprintKey) known(raw []byte, place string) store.Known {
 	return out
 }
 
-// withheld returns what is known of a sealed value. Without a fingerprint, its sealed bytes identify it: then an equal
+// encrypted returns an encrypted value for a reader that passes it on to a step.
+func encrypted(value []byte, known store.Known) appspec.Withheld {
+	out := withheld(value, known)
+	out.Encrypted = string(value)
+	return out
+}
+
+// withheld returns what is known of a sealed or encrypted value. Without a fingerprint, its sealed bytes identify it: then an equal
 // value that was sealed again counts as another one.
 func withheld(sealed []byte, known store.Known) appspec.Withheld {
 	out := appspec.Withheld{Type: appspec.Type(known.Type), Fingerprint: known.Fingerprint, Size: known.Size}
@@ -94,6 +101,6 @@ const (
 	toCompare view = iota
 	// toCheck withholds sealed values. It opens blobs of outputs, because they have plain outputs too.
 	toCheck
-	// toOpen withholds nothing.
+	// toOpen withholds only what is encrypted, with its bytes.
 	toOpen
 )

@@ -1,8 +1,11 @@
 package catalog
 
 import (
+	"fmt"
+
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -20,7 +23,15 @@ func generate(tx *kernel.Tx, spec *appspec.App, values map[string]any) {
 func GenerateInputs(tx *kernel.Tx, inst *store.Install, v Version) error {
 	for _, in := range v.Spec.Inputs {
 		if _, given := inst.Inputs[in.Name]; in.Generate > 0 && !given {
-			return sealInputs(tx, &appspec.App{Inputs: v.Spec.Inputs}, inst, nil)
+			if expected, err := keyExpected(tx, *inst, v.Spec); err != nil {
+				return err
+			} else if expected {
+				return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeInputNotGenerated,
+					Message: fmt.Sprintf("the app generates the secret input %q, which install %s does not have yet", in.Name, inst.Name),
+					Hint:    "Deploy with {install.deploy} of this release: the command makes the value and encrypts it with the key of the install, so that the control plane does not know it.",
+					Args:    fairlead.Args{Install: inst.Name}}
+			}
+			return sealInputs(tx, &appspec.App{Inputs: v.Spec.Inputs}, inst, nil, nil)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/diagnosis"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -42,12 +43,20 @@ type Install struct {
 	Inputs  map[string]Input
 	Active  fairlead.DeploymentID
 	Queue   []fairlead.DeploymentID
+	Key     *InstallKey    // encrypts its secrets; nil: the control plane seals them
 	Moving  fairlead.JobID // the job that moves its states; "": none
 	Created time.Time
 
 	Components []Component
 	State      string                // new, deployed, partial, torn-down
 	Parts      []diagnosis.Component // the same components with their states and locks, for a person
+}
+
+// InstallKey is the public key of an install, as its runner reported it.
+type InstallKey struct {
+	Public  installkey.Public
+	Since   time.Time
+	Changed *InstallKey // another key that was reported later; nil: none
 }
 
 // Bound is the runner that an install is bound to since its first deployment.
@@ -120,7 +129,7 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 		if err := checkRegistry(tx, r.V, app.Newest.Spec); err != nil {
 			return err
 		}
-		if err := sealInputs(tx, app.Newest.Spec, &r.V, in.Inputs); err != nil {
+		if err := sealInputs(tx, app.Newest.Spec, &r.V, in.Inputs, nil); err != nil {
 			return err
 		}
 		if found == nil {
@@ -149,7 +158,52 @@ func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in Ne
 	if err != nil {
 		return Install{}, err
 	}
+	cat.wantKey(ctx, org, name)
 	return cat.Install(ctx, org, name)
+}
+
+// wantKey asks the agents of the install's runner for its key. A failure only costs time: the next request of a person asks again,
+// and the first job of the install reports the key.
+func (cat *Catalog) wantKey(ctx context.Context, org fairlead.OrgID, name string) {
+	err := cat.Transact(ctx, "ask for the key of install "+name, func(tx *kernel.Tx) error {
+		in, err := cat.Store.Install(ctx, org, name)
+		if err != nil || in.V.Key != nil {
+			return err
+		}
+		app, err := ReadApp(tx, org, in.V.App)
+		if err != nil || severalRunners(app.Newest.Spec) {
+			return err
+		}
+		return runners.WantKey(tx, in.V)
+	})
+	if err != nil {
+		cat.Logger.Warn("cannot ask a runner for the key of an install", "install", name, "error", err)
+	}
+}
+
+// severalRunners reports whether two runners run the jobs of an install. Their seeds may differ, so a person encrypts no input.
+func severalRunners(spec *appspec.App) bool { return spec.Sandbox != nil && spec.Sandbox.Runner != nil }
+
+// keyExpected reports whether a person encrypts the sensitive inputs of the install, with its key or as soon as the key is known.
+func keyExpected(tx *kernel.Tx, inst store.Install, spec *appspec.App) (bool, error) {
+	if inst.Key != nil || severalRunners(spec) {
+		return inst.Key != nil, nil
+	}
+	return kernel.Cached(tx, "key expected "+string(inst.ID), func() (bool, error) { return runners.KeyExpected(tx, inst) })
+}
+
+// KeyExpected reports whether the install has no key yet, and its runner has a seed. It asks the runner for the key again.
+func (cat *Catalog) KeyExpected(ctx context.Context, org fairlead.OrgID, name string) (bool, error) {
+	tx := cat.Reading(ctx)
+	in, app, err := installAndApp(tx, org, name)
+	if err != nil || in.V.Key != nil {
+		return false, err
+	}
+	expected, err := keyExpected(tx, in.V, app.Newest.Spec)
+	if expected {
+		cat.wantKey(ctx, org, name)
+	}
+	return expected, err
 }
 
 // nameRunner sets the runner that the install names; "" for none. It refuses a runner
@@ -190,8 +244,10 @@ func nameRunner(tx *kernel.Tx, in *store.Install, runner string) error {
 // InstallChange is a change of an install. Nil fields stay unchanged.
 type InstallChange struct {
 	Inputs map[string]json.RawMessage // null removes a value
-	Labels map[string]*string         // nil removes a label
-	Runner *string                    // that the install names; "": rules choose
+	// Encrypted are values of sensitive inputs that a person encrypted with the key of the install.
+	Encrypted map[string]Encrypted
+	Labels    map[string]*string // nil removes a label
+	Runner    *string            // that the install names; "": rules choose
 }
 
 // UpdateInstall changes inputs, labels and the named runner. Inputs and labels that the
@@ -211,7 +267,7 @@ func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name 
 		if err != nil {
 			return err
 		}
-		if err := sealInputs(tx, app.Newest.Spec, &r.V, change.Inputs); err != nil {
+		if err := sealInputs(tx, app.Newest.Spec, &r.V, change.Inputs, change.Encrypted); err != nil {
 			return err
 		}
 		labels := maps.Clone(r.V.Labels)
@@ -239,6 +295,7 @@ func (cat *Catalog) UpdateInstall(ctx context.Context, org fairlead.OrgID, name 
 	if err != nil {
 		return Install{}, err
 	}
+	cat.wantKey(ctx, org, name)
 	return cat.Install(ctx, org, name)
 }
 
@@ -253,12 +310,28 @@ func inputContext(id fairlead.InstallID, name string) string {
 	return "install/" + string(id) + "/input/" + name
 }
 
-// sealInputs merges given into the install's inputs, checks the result against the app, and seals sensitive values. A sealed
-// value that stays sensitive is not opened.
-func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map[string]json.RawMessage) error {
+// sealInputs merges given and secrets into the install's inputs, checks the result against the app, and seals sensitive values. A
+// sealed value that stays sensitive is not opened. If the install has a key, or its runner has a seed, a sensitive value must be
+// encrypted.
+func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map[string]json.RawMessage, secrets map[string]Encrypted) error {
 	values, err := givenInputs(tx, *inst, spec, toCheck)
 	if err != nil {
 		return err
+	}
+	expected, err := keyExpected(tx, *inst, spec)
+	if err != nil {
+		return err
+	}
+	for name, raw := range given {
+		if decl, _ := spec.Input(name); decl.Sensitive && expected && string(bytes.TrimSpace(raw)) != "null" {
+			return notEncrypted(*inst, name)
+		}
+	}
+	for name, e := range secrets {
+		if err := acceptEncrypted(inst, spec, name, e); err != nil {
+			return err
+		}
+		values[name] = encrypted(e.Bytes, e.known())
 	}
 	for name, raw := range given {
 		if string(bytes.TrimSpace(raw)) == "null" {
@@ -271,8 +344,14 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map
 		}
 		values[name] = v
 	}
-	generate(tx, spec, values)
-	if err := spec.CheckGiven(values); err != nil {
+	if !expected { // otherwise a person's program makes them: the control plane must not know them
+		generate(tx, spec, values)
+	}
+	checked := spec
+	if expected && inst.Key == nil {
+		checked = secretsLater(spec)
+	}
+	if err := checked.CheckGiven(values); err != nil {
 		return err
 	}
 	if err := KeepFingerprintKey(tx, inst); err != nil {
@@ -284,6 +363,10 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map
 	}
 	out := map[string]store.Input{}
 	for name, v := range values {
+		if e, ok := secrets[name]; ok {
+			out[name] = store.Input{Encrypted: e.Bytes, Known: e.known()}
+			continue
+		}
 		if _, ok := v.(appspec.Withheld); ok {
 			out[name] = inst.Inputs[name]
 			continue
@@ -299,6 +382,60 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map
 	}
 	inst.Inputs = out
 	return nil
+}
+
+// secretsLater returns the app without the requirement of sensitive inputs: a person can set them only when the key is known. A
+// deployment is refused without them.
+func secretsLater(spec *appspec.App) *appspec.App {
+	out := &appspec.App{Inputs: slices.Clone(spec.Inputs)}
+	for i := range out.Inputs {
+		out.Inputs[i].Required = out.Inputs[i].Required && !out.Inputs[i].Sensitive
+	}
+	return out
+}
+
+// notEncrypted refuses a sensitive value in the clear.
+func notEncrypted(inst store.Install, name string) error {
+	hint := "Set it with {install.update} of this release: the command encrypts it with the key of the install."
+	if inst.Key == nil {
+		hint = "Create the install without the input. When its runner has reported the key of the install, set the input with {install.update}, which encrypts it."
+	}
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInputNotEncrypted,
+		Message: fmt.Sprintf("the sensitive input %q of install %s is not encrypted: only the customer's side may read it", name, inst.Name), Hint: hint, Args: fairlead.Args{Install: inst.Name}}
+}
+
+// acceptEncrypted refuses a value that is not encrypted with a key of the install. A value for a key that was reported later makes
+// this key the key of the install: the person who encrypted it has compared and accepted it.
+func acceptEncrypted(inst *store.Install, spec *appspec.App, name string, e Encrypted) error {
+	decl, ok := spec.Input(name)
+	refuse := func(format string, args ...any) error {
+		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidEncryptedValue, Message: fmt.Sprintf(format, args...),
+			Hint: "Set it with {install.update}, which encrypts it with the key that the install has now.", Args: fairlead.Args{Install: inst.Name}}
+	}
+	switch {
+	case ok && !decl.Sensitive:
+		return refuse("the input %q is not sensitive, so its value must not be encrypted", name)
+	case !installkey.Sealed(e.Bytes) || len(e.Type) > maxKnown || e.Fingerprint != "" || e.Size < 0 || len(e.Bytes) > maxInline:
+		return refuse("the value of input %q is not an encrypted value of at most %d bytes", name, maxInline)
+	case inst.Key == nil:
+		return refuse("the install %s has no key yet, so the value of input %q is encrypted with another key", inst.Name, name)
+	}
+	for _, k := range []*store.InstallKey{inst.Key, inst.Key.Changed} {
+		if k == nil {
+			continue
+		}
+		public, err := installkey.ParsePublic(k.Public)
+		if err != nil {
+			return err
+		}
+		if public.ID() == installkey.KeyOf(e.Bytes) {
+			if k != inst.Key {
+				inst.Key = k
+			}
+			return nil
+		}
+	}
+	return refuse("the value of input %q is encrypted with a key that is not the key of install %s", name, inst.Name)
 }
 
 // sealInput returns a value in its stored form: sealed if it is sensitive.
@@ -319,11 +456,15 @@ func openInput(tx *kernel.Tx, in store.Input, place string) ([]byte, error) {
 }
 
 // givenInputs returns the values that the install gives, by input. A sealed value is an appspec.Withheld, unless the view
-// opens it. A sealed value of an input that the version does not declare as sensitive is no secret of this version, and is
+// opens it. An encrypted value is one in each view. A sealed value of an input that the version does not declare as sensitive is no secret of this version, and is
 // opened.
 func givenInputs(tx *kernel.Tx, inst store.Install, spec *appspec.App, v view) (map[string]any, error) {
 	values := map[string]any{}
 	for name, in := range inst.Inputs {
+		if in.Encrypted != nil {
+			values[name] = encrypted(in.Encrypted, in.Known)
+			continue
+		}
 		if decl, declared := spec.Input(name); in.Sealed != nil && v != toOpen && (decl.Sensitive || !declared) {
 			values[name] = withheld(in.Sealed, in.Known)
 			continue
@@ -354,7 +495,29 @@ func (cat *Catalog) Install(ctx context.Context, org fairlead.OrgID, name string
 	if err != nil {
 		return Install{}, err
 	}
-	return installOf(cat.Reading(ctx), r.V)
+	return keyedInstall(cat.Reading(ctx), r.V)
+}
+
+func keyOf(k *store.InstallKey) (*InstallKey, error) {
+	if k == nil {
+		return nil, nil
+	}
+	public, err := installkey.ParsePublic(k.Public)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of an install: %w", err)
+	}
+	out := &InstallKey{Public: public, Since: k.Since}
+	out.Changed, err = keyOf(k.Changed)
+	return out, err
+}
+
+// keyedInstall returns an install with its key.
+func keyedInstall(tx *kernel.Tx, in store.Install) (Install, error) {
+	out, err := installOf(tx, in)
+	if err == nil {
+		out.Key, err = keyOf(in.Key)
+	}
+	return out, err
 }
 
 func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
@@ -367,7 +530,7 @@ func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 		out.Moving = in.Moving.Job
 	}
 	for name, v := range in.Inputs {
-		out.Inputs[name] = Input{Value: v.Value, Sensitive: v.Sealed != nil}
+		out.Inputs[name] = Input{Value: v.Value, Sensitive: v.Secret()}
 	}
 	comps, err := tx.Store.Components(tx.Ctx, in.ID)
 	if err != nil {
@@ -451,13 +614,26 @@ func allPresent(spec *appspec.App, off map[string]bool, records map[string]store
 func (cat *Catalog) Installs(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Install, string, error) {
 	p, err := cat.Store.Installs(ctx, org, q)
 	tx := cat.Reading(ctx)
-	return kernel.TryList(p, err, func(in store.Install) (Install, error) { return installOf(tx, in) })
+	return kernel.TryList(p, err, func(in store.Install) (Install, error) { return keyedInstall(tx, in) })
 }
 
 // Output is an output with its value.
 type Output struct {
 	Value     json.RawMessage
 	Sensitive bool
+	Encrypted *Encrypted // nil: it is not encrypted
+}
+
+// Encrypted is a value that the customer's side encrypted, and what it reports of the value.
+type Encrypted struct {
+	Bytes       []byte
+	Type        string // as appspec.TypeOf returns it
+	Size        int    // of its JSON, in bytes
+	Fingerprint string // see package fingerprint; "": a person encrypted it
+}
+
+func (e *Encrypted) known() store.Known {
+	return store.Known{Fingerprint: e.Fingerprint, Type: e.Type, Size: e.Size}
 }
 
 func outputContext(id fairlead.InstallID, component, name string) string {
@@ -465,7 +641,7 @@ func outputContext(id fairlead.InstallID, component, name string) string {
 }
 
 // Outputs returns the outputs of an install's components. Sensitive values are nil
-// unless showSensitive is set.
+// unless showSensitive is set. An encrypted value has no Value: the reader needs the key.
 func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string, showSensitive bool) (map[string]map[string]Output, error) {
 	r, err := cat.Store.Install(ctx, org, name)
 	if err != nil {
@@ -488,7 +664,9 @@ func (cat *Catalog) Outputs(ctx context.Context, org fairlead.OrgID, name string
 		out[k.V.Name] = map[string]Output{}
 		for _, name := range slices.Sorted(maps.Keys(kept)) {
 			o := Output{Sensitive: kept[name].Sensitive}
-			if !o.Sensitive || showSensitive {
+			if e := kept[name].Encrypted; e != nil && showSensitive {
+				o.Encrypted = &Encrypted{Bytes: e, Type: kept[name].Type, Size: kept[name].Size, Fingerprint: kept[name].Fingerprint}
+			} else if !o.Sensitive || showSensitive {
 				if o.Value, err = openOutput(tx, k.V, name, kept[name]); err != nil {
 					return nil, err
 				}

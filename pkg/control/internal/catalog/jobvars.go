@@ -49,22 +49,38 @@ func RunJobVars(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment
 // LastJobVars returns the variables of the component's last plan or apply. References to other components may no longer
 // resolve, so its sensitive variables are values of their own.
 func LastJobVars(tx *kernel.Tx, id fairlead.InstallID, component string) (JobVars, error) {
-	last, err := LastVars(tx, id, component)
+	last, err := lastVars(tx, id, component)
 	if err != nil {
 		return JobVars{}, err
 	}
 	out := JobVars{Vars: make(map[string]events.SpecVar, len(last)), Values: jobvalues.Values{}}
 	for name, val := range last {
-		if val.Sensitive {
+		switch {
+		case val.Refs != nil:
+			out.Vars[name] = events.SpecVar{Sensitive: true, Refs: val.Refs}
+			out.addTargets(val.Targets)
+		case val.Sensitive:
 			out.Vars[name] = events.SpecVar{Sensitive: true, Last: true}
 			out.Values.Add(events.ValuesLast, name, val.Value)
-			continue
-		}
-		if out.Vars[name], err = plainVar(val, name, component); err != nil {
-			return JobVars{}, err
+		default:
+			if out.Vars[name], err = plainVar(appspec.Resolved{Value: val.Value}, name, component); err != nil {
+				return JobVars{}, err
+			}
 		}
 	}
 	return out, nil
+}
+
+func (v JobVars) addTargets(of map[string]map[string]target) {
+	for record, targets := range of {
+		for name, t := range targets {
+			if t.Encrypted != nil {
+				v.Values.Add(record, name, t.Encrypted)
+			} else {
+				v.Values.Add(record, name, t.Value)
+			}
+		}
+	}
 }
 
 // jobVars leaves the references to sensitive values in the variables, and collects their targets from the scope that open
@@ -106,7 +122,11 @@ func jobVars(scope *varScope, values map[string]appspec.Value, known map[string]
 				return JobVars{}, fmt.Errorf("variable %s of %s has no target for %s", name, of, r)
 			}
 			record, key := jobvalues.NameOf(r)
-			out.Values.Add(record, key, target.Value)
+			if w, ok := target.Value.(appspec.Withheld); ok {
+				out.Values.Add(record, key, jobvalues.Encrypted(w.Encrypted))
+			} else {
+				out.Values.Add(record, key, target.Value)
+			}
 		}
 	}
 	return out, nil
@@ -133,23 +153,6 @@ func (s *varScope) target(r appspec.Reference) (appspec.Resolved, bool) {
 		return s.Outputs(r.Name, r.Output)
 	}
 	return appspec.Resolved{}, false
-}
-
-// resolveIn computes the variables of the component, with their secrets. It refuses what outlinesIn refuses.
-func resolveIn(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]appspec.Resolved, error) {
-	scope, err := scopeOf(tx, inst, v, comp, toOpen)
-	if err != nil {
-		return nil, err
-	}
-	known, err := outlinesIn(scope, comp)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]appspec.Resolved, len(known))
-	for name, o := range known {
-		out[name] = appspec.Resolved{Value: o.Value, Sensitive: o.Sensitive}
-	}
-	return out, nil
 }
 
 // checkImage refuses a resolved image of a component or an action that does not name one image for ever. It is known only

@@ -141,6 +141,10 @@ func runScope(tx *kernel.Tx, inst store.Install, v Version, d store.Deployment, 
 	given := map[string]any{}
 	if run.Trigger == deployment.Manual { // the other triggers give no params
 		for name, in := range d.Params {
+			if in.Encrypted != nil {
+				given[name] = encrypted(in.Encrypted, in.Known)
+				continue
+			}
 			if in.Sealed != nil && as != toOpen {
 				given[name] = withheld(in.Sealed, in.Known)
 				continue

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -31,8 +32,19 @@ func outputsContext(k store.Component) string {
 	return "install/" + string(k.Install) + "/outputs/" + k.Name
 }
 
-// CheckOutputs refuses outputs that are too large to store.
+// maxKnown is the longest type and fingerprint of an encrypted value, in bytes.
+const maxKnown = 200
+
+// CheckOutputs refuses outputs that are too large to store, and those that are encrypted in another format.
 func CheckOutputs(id fairlead.JobID, given map[string]Output) error {
+	for name, o := range given {
+		if o.Encrypted == nil {
+			continue
+		}
+		if !o.Sensitive || o.Value != nil || !installkey.Sealed(o.Encrypted.Bytes) || len(o.Encrypted.Type) > maxKnown || len(o.Encrypted.Fingerprint) > maxKnown {
+			return fairlead.Invalid(fairlead.CodeInvalidEncryptedValue, "output %q of job %s is not an encrypted value", fairlead.Clip(name, 100), id)
+		}
+	}
 	if size := sizeOf(given); size > job.MaxOutputs {
 		return &fairlead.Error{Kind: fairlead.KindTooLarge, Code: fairlead.CodeOutputsTooLarge,
 			Message: fmt.Sprintf("the outputs of job %s have %d bytes; a component may have %d", id, size, job.MaxOutputs)}
@@ -44,6 +56,9 @@ func sizeOf(outputs map[string]Output) int {
 	size := 0
 	for name, o := range outputs {
 		size += len(name) + len(o.Value)
+		if o.Encrypted != nil {
+			size += len(o.Encrypted.Bytes)
+		}
 	}
 	return size
 }
@@ -57,22 +72,31 @@ func KeepOutputs(tx *kernel.Tx, inst store.Install, k *store.Component, given ma
 	}
 	k.Outputs, k.OutputsBlob, k.OutputsFingerprint = make(map[string]store.Output, len(given)), "", ""
 	if sizeOf(given) > maxInline {
+		compared := make(map[string]store.Output, len(given))
 		for name, o := range given {
-			k.Outputs[name] = store.Output{Value: o.Value, Sensitive: o.Sensitive}
+			k.Outputs[name] = o.stored()
+			// Equal values that are encrypted again have other bytes.
+			compared[name] = k.Outputs[name]
+			if o.Encrypted != nil {
+				compared[name] = store.Output{Sensitive: true, Known: withheldKnown(o.Encrypted)}
+			}
 		}
 		raw, err := kernel.EncodeJSON(k.Outputs)
 		if err != nil {
 			return fmt.Errorf("encode outputs of component %s: %w", k.Name, err)
 		}
-		k.Outputs, k.OutputsFingerprint = nil, key.known(raw, outputsContext(*k)).Fingerprint
+		known, err := kernel.EncodeJSON(compared)
+		if err != nil {
+			return fmt.Errorf("encode outputs of component %s: %w", k.Name, err)
+		}
+		k.Outputs, k.OutputsFingerprint = nil, key.known(known, outputsContext(*k)).Fingerprint
 		k.OutputsBlob, err = putValues(tx, *k, raw, outputsContext(*k))
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		o := store.Output{Sensitive: given[name].Sensitive}
-		if !o.Sensitive {
-			o.Value = given[name].Value
-		} else {
+		o := given[name].stored()
+		if o.Sensitive && o.Encrypted == nil {
+			o.Value = nil
 			place := outputContext(k.Install, k.Name, name)
 			if o.Sealed, err = tx.Sealer.Seal(tx.Ctx, given[name].Value, place); err != nil {
 				return fmt.Errorf("seal output %s of component %s: %w", name, k.Name, err)
@@ -84,8 +108,24 @@ func KeepOutputs(tx *kernel.Tx, inst store.Install, k *store.Component, given ma
 	return nil
 }
 
+// stored returns the output as a record has it, before it is sealed.
+func (o Output) stored() store.Output {
+	out := store.Output{Value: o.Value, Sensitive: o.Sensitive}
+	if o.Encrypted != nil {
+		out.Encrypted, out.Known = o.Encrypted.Bytes, o.Encrypted.known()
+	}
+	return out
+}
+
+// withheldKnown returns what is known of an encrypted value, with a digest of its bytes if it has no fingerprint.
+func withheldKnown(e *Encrypted) store.Known {
+	known := e.known()
+	known.Fingerprint = withheld(e.Bytes, known).Fingerprint
+	return known
+}
+
 // outputsOf returns the component's outputs in their stored form: sensitive ones are
-// sealed if they are from the record, and in the clear if they are from a blob. It
+// encrypted, or sealed if they are from the record, and in the clear if they are from a blob. It
 // reads the blob once.
 func outputsOf(tx *kernel.Tx, k store.Component) (map[string]store.Output, error) {
 	if k.OutputsBlob == "" {
@@ -129,11 +169,11 @@ func KeepMade(tx *kernel.Tx, inst store.Install, v Version, k *store.Component) 
 	if !ok {
 		return 0, fmt.Errorf("version %s has no component %s", v.ID, k.Name)
 	}
-	vars, err := resolveIn(tx, inst, v, comp)
+	record, err := made(tx, inst, v, comp)
 	if err != nil {
 		return 0, fmt.Errorf("resolve variables of component %s: %w", k.Name, err)
 	}
-	raw, err := kernel.EncodeJSON(varsRecord(vars))
+	raw, err := kernel.EncodeJSON(record)
 	if err != nil {
 		return 0, fmt.Errorf("encode vars of component %s: %w", k.Name, err)
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
+	"github.com/fairlead/fairlead/pkg/jobvalues"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -19,19 +21,64 @@ func varsContext(id fairlead.InstallID, component string) string {
 	return "install/" + string(id) + "/vars/" + component
 }
 
-// varRecord is the stored form of a resolved variable, sealed in the component's
-// record.
+// varRecord is the stored form of a variable of a component's last apply, sealed in the component's record. A variable that
+// uses an encrypted value has Refs in place of its value.
 type varRecord struct {
-	Value     any  `json:"value"`
-	Sensitive bool `json:"sensitive,omitempty"`
+	Value     any             `json:"value"`
+	Sensitive bool            `json:"sensitive,omitempty"`
+	Refs      json.RawMessage `json:"refs,omitempty"` // as in events.SpecVar
+	// Targets are the values to which Refs lead, by the names of jobvalues.Values.
+	Targets map[string]map[string]target `json:"targets,omitempty"`
 }
 
-func varsRecord(vars map[string]appspec.Resolved) map[string]varRecord {
-	out := make(map[string]varRecord, len(vars))
-	for name, v := range vars {
-		out[name] = varRecord(v)
+// target is a value to which a variable referred when it was used: encrypted, or one that an earlier release sealed.
+type target struct {
+	Value     any                 `json:"value,omitempty"`
+	Encrypted jobvalues.Encrypted `json:"encrypted,omitempty"`
+}
+
+// made returns the variables that a plan or apply of the component uses now. A sensitive one is resolved, unless it uses an
+// encrypted value: then the record has copies of all values that it uses, because they may be replaced before a destroy.
+func made(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]varRecord, error) {
+	scope, err := scopeOf(tx, inst, v, comp, toOpen)
+	if err != nil {
+		return nil, err
 	}
-	return out
+	known, err := outlinesIn(scope, comp)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]varRecord, len(known))
+	var spec JobVars
+	for name, o := range known {
+		if !o.Withheld {
+			out[name] = varRecord{Value: o.Value, Sensitive: o.Sensitive}
+			continue
+		}
+		if spec.Vars == nil {
+			if spec, err = PlanJobVars(tx, inst, v, comp.Name); err != nil {
+				return nil, err
+			}
+		}
+		r := varRecord{Sensitive: true, Refs: spec.Vars[name].Refs, Targets: map[string]map[string]target{}}
+		var tree appspec.Value
+		if err := json.Unmarshal(r.Refs, &tree); err != nil {
+			return nil, fmt.Errorf("read the references of variable %s of %s: %w", name, comp.Name, err)
+		}
+		for _, ref := range tree.References() {
+			record, of := jobvalues.NameOf(ref)
+			if r.Targets[record] == nil {
+				r.Targets[record] = map[string]target{}
+			}
+			if e, ok := spec.Values[record][of].(jobvalues.Encrypted); ok {
+				r.Targets[record][of] = target{Encrypted: e}
+			} else {
+				r.Targets[record][of] = target{Value: spec.Values[record][of]}
+			}
+		}
+		out[name] = r
+	}
+	return out, nil
 }
 
 // Outlines returns what is known of the variables of a plan or apply of the component. It opens no secret. If a value does
@@ -119,8 +166,8 @@ func noValue(err error) bool {
 	return missing || fairlead.KindOf(err) == fairlead.KindInvalid
 }
 
-// LastVars returns the variables of the component's last apply.
-func LastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]appspec.Resolved, error) {
+// lastVars returns the variables of the component's last apply.
+func lastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]varRecord, error) {
 	k, err := tx.Component(id, component)
 	if err != nil {
 		return nil, err
@@ -132,27 +179,18 @@ func LastVars(tx *kernel.Tx, id fairlead.InstallID, component string) (map[strin
 	if err != nil {
 		return nil, fmt.Errorf("open vars of component %s: %w", component, err)
 	}
-	var rec map[string]struct {
-		Value     json.RawMessage `json:"value"`
-		Sensitive bool            `json:"sensitive"`
-	}
-	if err := json.Unmarshal(raw, &rec); err != nil {
+	var out map[string]varRecord
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber() // a float64 would lose digits
+	if err := dec.Decode(&out); err != nil {
 		return nil, fmt.Errorf("decode vars of component %s: %w", component, err)
-	}
-	out := make(map[string]appspec.Resolved, len(rec))
-	for name, v := range rec {
-		value, err := kernel.DecodeJSON(v.Value)
-		if err != nil {
-			return nil, fmt.Errorf("decode variable %s of component %s: %w", name, component, err)
-		}
-		out[name] = appspec.Resolved{Value: value, Sensitive: v.Sensitive}
 	}
 	return out, nil
 }
 
 // LastPlain returns the variables of the component's last apply that are not sensitive.
 func LastPlain(tx *kernel.Tx, id fairlead.InstallID, component string) (map[string]appspec.Outline, error) {
-	last, err := LastVars(tx, id, component)
+	last, err := lastVars(tx, id, component)
 	out := make(map[string]appspec.Outline, len(last))
 	for name, v := range last {
 		if !v.Sensitive {
@@ -261,6 +299,9 @@ func outputOf(tx *kernel.Tx, id fairlead.InstallID, component, name string, as v
 	o, ok := all[name]
 	if !ok {
 		return appspec.Resolved{}, false, nil
+	}
+	if o.Encrypted != nil {
+		return appspec.Resolved{Value: encrypted(o.Encrypted, o.Known), Sensitive: true}, true, nil
 	}
 	if as != toOpen && o.Sealed != nil {
 		return appspec.Resolved{Value: withheld(o.Sealed, o.Known), Sensitive: true}, true, nil

@@ -75,6 +75,12 @@ func (ex *Execution) Claim(ctx context.Context, s runners.Session, wait time.Dur
 			ex.Logger.Warn("a message in a runner's queue is not a wake-up", "queue", kernel.QueueName(s.Runner), "message", msg.ID, "error", err)
 			continue
 		}
+		if w.Job == events.WakeForKeys {
+			if err := ex.Queue.Delete(context.WithoutCancel(ctx), kernel.QueueName(s.Runner), msg.Receipt); err != nil && !errors.Is(err, queue.ErrReceipt) {
+				ex.Logger.Warn("cannot delete a used wake-up for keys", "error", err)
+			}
+			return Claim{}, ErrNoWork // before the wait is over: the agent sends a heartbeat, whose answer names the installs
+		}
 		// Check again after the wait: the runner may have been disabled and the session
 		// ended meanwhile. The session is checked only when there is a job, because an
 		// idle claim harms no one and the check would cost it a read.

@@ -185,7 +185,7 @@ func refer(tx *kernel.Tx, s *events.JobSpec, inst store.Install, v catalog.Versi
 		if err != nil {
 			return fmt.Errorf("encode the values %s of job %s: %w", name, s.Job, err)
 		}
-		s.Values = append(s.Values, events.ValuesRef{Name: name, Digest: events.ValuesDigest(leaseToken, name, packed)})
+		s.Values = append(s.Values, events.ValuesRef{Name: name, Digest: events.ValuesDigest(leaseToken, name, packed), Encrypted: vars.Values.Encrypted(name)})
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/store"
@@ -142,6 +143,7 @@ type Report struct {
 	ChangeSet []byte                    // JSON of changeset.Set; also the summary of an earlier runner
 	Outputs   map[string]catalog.Output // all outputs in the state after the job
 	Built     *Built                    // of a build that succeeded
+	Key       string                    // public key with which the step encrypts; "": its runner has no seed
 	LogSize   int64
 	LogCRC32  uint32
 	Truncated bool
@@ -177,6 +179,9 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 		return err
 	}
 	if err := ex.keepChangeSet(ctx, h, rep); err != nil {
+		return err
+	}
+	if err := ex.keepKey(ctx, h, rep); err != nil {
 		return err
 	}
 	built, err := ex.attest(ctx, h, rep)
@@ -225,6 +230,31 @@ func canVouch(tx *kernel.Tx, j store.Job, rep Report) error {
 	}
 	_, err := catalog.ReadVersion(tx, j.Version)
 	return err
+}
+
+// keepKey records the public key of the job's install, if it is not the recorded one. It has a commit of its own, because the job's
+// end may change the install too.
+func (ex *Execution) keepKey(ctx context.Context, h kernel.Holder, rep Report) error {
+	if rep.Key == "" {
+		return nil
+	}
+	if _, err := installkey.ParsePublic(rep.Key); err != nil {
+		return err
+	}
+	return ex.Transact(ctx, "keep the key that job "+string(h.Job)+" uses", func(tx *kernel.Tx) error {
+		r, err := ex.Store.Job(ctx, h.Job)
+		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
+			return err // FinishJob then decides whether the report is stale or repeated
+		}
+		in, err := store.Optional(tx.Store.Install(ctx, r.V.Org, r.V.InstallName))
+		if err != nil || in.V.ID != r.V.Install {
+			return err
+		}
+		if runners.KeepKey(&in.V, store.InstallKey{Public: rep.Key, Since: tx.Now, Runner: r.V.Runner}) {
+			tx.PutInstall(in)
+		}
+		return nil
+	})
 }
 
 // keepChangeSet stores the change set of a plan before its job ends, so that a reader who

@@ -217,6 +217,16 @@ func (tx *Tx) Deleted(err error) error {
 // context that the end of the request does not cancel.
 func (tx *Tx) OnCommit(fn func(context.Context)) { tx.hooks = append(tx.hooks, fn) }
 
+// WakeForKeys registers a wake-up that asks the runner's agents for the keys of installs, sent after the commit. A failure only
+// costs latency: each heartbeat asks again.
+func (tx *Tx) WakeForKeys(id fairlead.RunnerID) {
+	tx.hooks = append(tx.hooks, func(ctx context.Context) {
+		if err := tx.Queue.Send(ctx, QueueName(id), events.Wake{Job: events.WakeForKeys}.Encode(), 0); err != nil {
+			tx.Logger.Warn("cannot send a wake-up for keys of installs; the next heartbeat asks for them", "runner", id, "error", err)
+		}
+	})
+}
+
 // Wake registers the wake-up of a queued job's runner, sent after the commit.
 func (tx *Tx) Wake(j store.Job) { tx.wakes = append(tx.wakes, j) }
 

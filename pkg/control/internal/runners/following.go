@@ -20,6 +20,9 @@ type AgentConfiguration struct {
 
 // AgentSettings is what a runner's agents need to know about the runner.
 type AgentSettings struct {
+	// Seeded reports whether the runner is recorded as having a seed, and KeysWanted are the installs whose keys are wanted.
+	Seeded        bool
+	KeysWanted    []fairlead.InstallID
 	Wanted        *Wanted             // the version that they should run; nil: any version
 	Configuration *AgentConfiguration // nil: the runner has none, or the agent has it
 }
@@ -39,7 +42,7 @@ func (f *Fleet) AgentSettings(ctx context.Context, id fairlead.RunnerID, have st
 // nil and the agent lacks the configuration.
 func settings(tx *kernel.Tx, n store.RunnerName, r *store.Runner, have string) (AgentSettings, error) {
 	w, err := wanted(tx, n.Version, n.Channel)
-	out := AgentSettings{Wanted: w}
+	out := AgentSettings{Wanted: w, Seeded: n.Seeded, KeysWanted: wantedIDs(n.KeysWanted)}
 	if err != nil || n.Revision == "" || n.Revision == have {
 		return out, err
 	}

@@ -319,7 +319,8 @@ type Heartbeat struct {
 	// Isolation is what separates the processes of jobs from the runner and from other
 	// jobs: landlock, container or none; "": not reported.
 	Isolation string
-	WarmSteps int // its steps that were started ahead and wait for a job
+	WarmSteps int  // its steps that were started ahead and wait for a job
+	Seed      bool // it has a seed of install keys
 }
 
 // maxRunning bounds how many jobs a heartbeat may name.

@@ -292,7 +292,7 @@ func (f *Fleet) takeLetters(ctx context.Context, found store.RunnerWatch) (int, 
 			w, err := events.DecodeWake(m.Body)
 			f.Logger.Warn("a message of a runner's queue was received too often and was removed", "runner", found.Name, "message", m.ID,
 				"bytes", len(m.Body), "job", w.Job, "error", err)
-			if letters.Count++; err == nil && len(letters.Jobs) < maxLetterJobs && len(w.Job) <= maxJobID {
+			if letters.Count++; err == nil && w.Job != events.WakeForKeys && len(letters.Jobs) < maxLetterJobs && len(w.Job) <= maxJobID {
 				letters.Jobs = append(letters.Jobs, w.Job)
 			}
 		}

@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/statefile"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -124,24 +124,6 @@ func breakLock(tx *kernel.Tx, head *store.Stored[store.StateHead]) {
 	tx.PutState(*head)
 }
 
-// stateFile holds the fields that are read from a Terraform state. An encrypted
-// OpenTofu state has version and serial unencrypted. A state that the tool has never
-// saved has no lineage yet.
-type stateFile struct {
-	Version int64  `json:"version"`
-	Serial  int64  `json:"serial"`
-	Lineage string `json:"lineage"`
-}
-
-// serialOf returns the serial of a state, or 0 if the state cannot be decoded.
-func serialOf(state []byte) int64 {
-	var f stateFile
-	if json.Unmarshal(state, &f) != nil {
-		return 0
-	}
-	return f.Serial
-}
-
 // PushedState is a state that a person uploaded.
 type PushedState struct {
 	Serial int64 // the state's own serial
@@ -154,10 +136,10 @@ type PushedState struct {
 // Like the tools, it also refuses a state of another lineage, and a state that is not
 // newer than the current one. If a dead job left a lock, PushState
 // removes the lock, because that job saves nothing any more. Pushing the current state
-// again is safe.
+// again is safe. If the current state is encrypted, PushState refuses one in clear.
 func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, component string, data []byte) (PushedState, error) {
-	var given stateFile
-	if err := json.Unmarshal(data, &given); err != nil || given.Lineage == "" && given.Version == 0 {
+	given, err := statefile.Read(data)
+	if err != nil || given.Lineage == "" && given.Version == 0 {
 		return PushedState{}, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidState,
 			Message: "the file is not a Terraform state: it has neither version nor lineage", Hint: "Send the whole file as the tool wrote it."}
 	}
@@ -167,7 +149,7 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 	name := st.IDs("w")
 	var out PushedState
 	var old []string
-	err := st.Transact(ctx, "push state of "+component, func(tx *kernel.Tx) error {
+	err = st.Transact(ctx, "push state of "+component, func(tx *kernel.Tx) error {
 		head, err := pushable(tx, org, install, component)
 		if err != nil {
 			return err
@@ -175,6 +157,11 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 		out = PushedState{head.V.Serial, head.V.Size, head.V.Updated}
 		if p := head.V.Pushed; p != nil && p.Blob == head.V.Blob && tx.Again && strings.HasSuffix(p.Blob, name) {
 			return nil // our own earlier commit, whose outcome was unclear
+		}
+		if head.V.Key != "" && given.Key == "" {
+			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeStateInClear,
+				Message: fmt.Sprintf("the state of component %s is encrypted, and the pushed one is not: the control plane could read it", component),
+				Hint:    "A person with the customer's seed pushes it with a key file, which encrypts it."}
 		}
 		if same, err := newer(tx, head.V, given, data); err != nil || same {
 			return err
@@ -186,7 +173,7 @@ func (st *States) PushState(ctx context.Context, org fairlead.OrgID, install, co
 			return err
 		}
 		st.Logger.Info("a person pushes a state", "install", head.V.Install, "component", component, "serial", given.Serial, "before", head.V.Serial, "by", kernel.Actor(ctx).Name)
-		old = replaceState(&head.V, key, len(data), given.Serial, tx.Now)
+		old = replaceState(&head.V, key, len(data), given, tx.Now)
 		head.V.Pushed = &store.PushedState{Blob: key, At: tx.Now, By: kernel.Actor(ctx), Version: head.Version + 1}
 		head.V.Lock = nil
 		tx.PutState(head)
@@ -259,7 +246,7 @@ func pushable(tx *kernel.Tx, org fairlead.OrgID, install, component string) (sto
 
 // newer returns an error if the state in data may not replace the current state. It
 // returns true if the two states are equal. The parameter given is data in decoded form.
-func newer(tx *kernel.Tx, head store.StateHead, given stateFile, data []byte) (same bool, err error) {
+func newer(tx *kernel.Tx, head store.StateHead, given statefile.Head, data []byte) (same bool, err error) {
 	if head.Blob == "" {
 		return false, nil
 	}
@@ -270,8 +257,8 @@ func newer(tx *kernel.Tx, head store.StateHead, given stateFile, data []byte) (s
 	if bytes.Equal(current, data) {
 		return true, nil
 	}
-	var was stateFile
-	if err := json.Unmarshal(current, &was); err != nil {
+	was, err := statefile.Read(current)
+	if err != nil {
 		return false, fmt.Errorf("read state of %s: %w", head.Component, err)
 	}
 	switch {

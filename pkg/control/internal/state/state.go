@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/statefile"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -116,7 +117,10 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 	if err := mayWrite(head.V, h, lockID); err != nil {
 		return err
 	}
-	serial := serialOf(data)
+	given, err := statefile.Read(data)
+	if err != nil {
+		given = statefile.Head{} // the tool's next version may have another form
+	}
 	key := stateBlob(head.V, st.IDs("w"))
 	if err := st.SealBlob(ctx, key, data, stateContext(head.V)); err != nil {
 		return err
@@ -133,7 +137,7 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 		if err := mayWrite(head.V, h, lockID); err != nil {
 			return err
 		}
-		old = replaceState(&head.V, key, len(data), serial, tx.Now)
+		old = replaceState(&head.V, key, len(data), given, tx.Now)
 		tx.PutState(head)
 		return nil
 	})
@@ -145,15 +149,20 @@ func (st *States) PutState(ctx context.Context, h kernel.Holder, install, compon
 }
 
 // replaceState makes the blob the current state. It keeps keepStates earlier states, and
-// returns the blobs of older states.
-func replaceState(head *store.StateHead, key string, size int, serial int64, at time.Time) (old []string) {
+// returns the blobs of older states. An encrypted state replaces all that were not
+// encrypted: the control plane keeps no state that it could open.
+func replaceState(head *store.StateHead, key string, size int, given statefile.Head, at time.Time) (old []string) {
 	if head.Blob != "" {
 		head.History = append([]string{head.Blob}, head.History...)
 	}
-	if len(head.History) > keepStates {
-		old, head.History = head.History[keepStates:], head.History[:keepStates]
+	keep := keepStates
+	if head.Key == "" && given.Key != "" {
+		keep = 0
 	}
-	head.Blob, head.Size, head.Serial, head.Updated = key, size, serial, at
+	if len(head.History) > keep {
+		old, head.History = head.History[keep:], head.History[:keep]
+	}
+	head.Blob, head.Size, head.Serial, head.Key, head.Updated = key, size, given.Serial, given.Key, at
 	head.Writes++
 	return old
 }

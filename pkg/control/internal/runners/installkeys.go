@@ -1,0 +1,145 @@
+package runners
+
+import (
+	"context"
+	"slices"
+
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
+	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
+	"github.com/fairlead/fairlead/pkg/store"
+)
+
+// maxKeysWanted limits the installs whose keys a runner is asked for at once. Others are asked for when a person needs their keys,
+// or report them with their first job.
+const maxKeysWanted = 20
+
+// KeyExpected reports whether a runner with a seed serves the install, or would serve it, so that its key is or will be known.
+func KeyExpected(tx *kernel.Tx, in store.Install) (bool, error) {
+	if in.Key != nil {
+		return true, nil
+	}
+	r, ok, err := WouldServe(tx, in)
+	return ok && r.Seeded, err
+}
+
+// WantKey asks the agents of the install's runner for its key, if they have a seed and have not reported the key.
+func WantKey(tx *kernel.Tx, in store.Install) error {
+	if in.Key != nil {
+		return nil
+	}
+	would, ok, err := WouldServe(tx, in)
+	if err != nil || !ok || !would.Seeded {
+		return err
+	}
+	r, err := tx.Store.Runner(tx.Ctx, would.Org, would.Name)
+	if err != nil {
+		return err
+	}
+	tx.WakeForKeys(r.V.ID) // also if the key is wanted already: the earlier wake-up may be lost
+	if want(&r.V, in) {
+		tx.PutRunner(r)
+	}
+	return nil
+}
+
+// want adds the install to those whose keys are wanted. It returns false if it is there already, or the list is full.
+func want(r *store.Runner, in store.Install) bool {
+	if len(r.KeysWanted) >= maxKeysWanted || slices.ContainsFunc(r.KeysWanted, func(w store.WantedKey) bool { return w.Install == in.ID }) {
+		return false
+	}
+	r.KeysWanted = append(r.KeysWanted, store.WantedKey{Install: in.ID, Org: in.Org, Name: in.Name})
+	return true
+}
+
+// NoteSeed records that an agent of the runner has a seed, and returns the installs whose keys are wanted: at most the first ones of
+// those that use the runner. The others report their keys with their next jobs.
+func (f *Fleet) NoteSeed(ctx context.Context, id fairlead.RunnerID) (wanted []fairlead.InstallID, err error) {
+	err = f.Transact(ctx, "note the seed of runner "+string(id), func(tx *kernel.Tx) error {
+		n, err := tx.Store.RunnerName(ctx, id)
+		if err != nil {
+			return err
+		}
+		r, err := tx.Store.Runner(ctx, n.V.Org, n.V.Name)
+		if err != nil {
+			return err
+		}
+		if !r.V.Seeded {
+			r.V.Seeded = true
+			if err := EachUse(tx, id, func(_ store.RunnerUse, in store.Install) bool {
+				if in.Key == nil {
+					want(&r.V, in)
+				}
+				return len(r.V.KeysWanted) < maxKeysWanted
+			}); err != nil {
+				return err
+			}
+			tx.PutRunner(r)
+		}
+		wanted = wantedIDs(r.V.KeysWanted)
+		return nil
+	})
+	return wanted, err
+}
+
+func wantedIDs(all []store.WantedKey) (ids []fairlead.InstallID) {
+	for _, w := range all {
+		ids = append(ids, w.Install)
+	}
+	return ids
+}
+
+// ReportKeys records the public keys of installs that an agent of their runner reports. It ignores installs whose keys are not
+// wanted from this runner.
+func (f *Fleet) ReportKeys(ctx context.Context, s Session, keys map[fairlead.InstallID]string) error {
+	for id, public := range keys {
+		if _, err := installkey.ParsePublic(public); err != nil {
+			return err
+		}
+		if err := f.Transact(ctx, "record the key of install "+string(id), func(tx *kernel.Tx) error {
+			n, err := tx.Store.RunnerName(ctx, s.Runner)
+			if err != nil {
+				return err
+			}
+			r, err := tx.Store.Runner(ctx, n.V.Org, n.V.Name)
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(r.V.KeysWanted, func(w store.WantedKey) bool { return w.Install == id })
+			if i < 0 {
+				return nil
+			}
+			w := r.V.KeysWanted[i]
+			r.V.KeysWanted = slices.Delete(slices.Clone(r.V.KeysWanted), i, i+1)
+			tx.PutRunner(r)
+			in, err := store.Optional(tx.Store.Install(ctx, w.Org, w.Name))
+			if err != nil || in.V.ID != id {
+				return err // the install was forgotten
+			}
+			if KeepKey(&in.V, store.InstallKey{Public: public, Since: tx.Now, Runner: s.Runner, Session: s.ID}) {
+				tx.PutInstall(in)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// KeepKey records a reported key of the install. A key that differs from the recorded one does not replace it, because it may come
+// from another agent, or from a person who wants to read what others encrypt: a person compares and accepts it. KeepKey returns false
+// if the record stays as it is.
+func KeepKey(in *store.Install, k store.InstallKey) bool {
+	switch {
+	case in.Key == nil:
+		in.Key = &k
+	case in.Key.Public == k.Public, in.Key.Changed != nil && in.Key.Changed.Public == k.Public:
+		return false
+	default:
+		now := *in.Key
+		now.Changed = &k
+		in.Key = &now
+	}
+	return true
+}

@@ -15,7 +15,7 @@ import (
 // that the page shows, runs each command, and compares the output with the page.
 //
 // A block that begins with "# FILE" has the text of FILE. A line of output may
-// differ in identifiers, digests, times and the width of columns. "…" stands for any
+// differ in identifiers, digests, fingerprints of keys, times and the width of columns. "…" stands for any
 // number of lines. If a command prints another identifier than the page shows, the test
 // uses the printed identifier in later commands. If the page shows a line that begins
 // with "Error:", the command must fail. Otherwise, it must succeed.
@@ -75,7 +75,7 @@ var (
 	sets       = regexp.MustCompile(`^export (\w+)=(\S+)$`)
 	identifier = regexp.MustCompile(`\b(dep|job|ver|ins|run)_[0-9a-z]+`)
 	// varies matches text of a line that differs between two runs.
-	varies = regexp.MustCompile(`\b(dep|job|ver|ins|run)_[0-9a-z]+|\b20\d\d-\d\d-\d\dT[0-9:]+Z|[0-9.]+ s\b| +`)
+	varies = regexp.MustCompile(`\b(dep|job|ver|ins|run)_[0-9a-z]+|\b20\d\d-\d\d-\d\dT[0-9:]+Z|\bSHA256:[0-9A-Za-z+/]{43}|[0-9.]+ s\b| +`)
 )
 
 // follow runs the page and returns the number of commands that ran.
@@ -151,6 +151,8 @@ func shows(got, shown string, actual map[string]string) error {
 				pattern += `(` + identifier.String() + `)`
 			case strings.HasSuffix(token, " s"):
 				pattern += `[0-9.]+ s`
+			case strings.HasPrefix(token, "SHA256:"):
+				pattern += `SHA256:[0-9A-Za-z+/]{43}`
 			default:
 				pattern += `20\S+Z`
 			}

@@ -70,6 +70,7 @@ func Environment(r config.Runner) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	delete(environ, "FAIRLEAD_MAKE_INSTALL_KEY")                                                // the data folder is empty at each start: a seed there would be lost
 	maps.DeleteFunc(environ, func(_, value string) bool { return value == "" || value == "0" }) // the agent uses the default of such a variable
 	return environ, nil
 }

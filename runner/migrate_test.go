@@ -46,7 +46,7 @@ func TestStateIsMoved(t *testing.T) {
 		t.Run(tool, func(t *testing.T) {
 			b := newBucket(t, "moved-"+strings.ToLower(strings.ReplaceAll(tool, "_", "-")), true)
 			s := plane.New(t, plane.Options{Stack: true})
-			a := startAgent(t, s, "", append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+path)...)
+			a := startKeyed(t, s, append(inStack(t, b.endpoint), "FAIRLEAD_TOFU="+path)...)
 			ref := s.Push(map[string]string{"main.tf": exampleModule})
 			in := places(b)
 			plan := succeeded(t, s.UntilFinished(s.Queue(at(in["local"], planSpec("", ref)))))

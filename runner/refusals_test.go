@@ -262,7 +262,7 @@ func TestApplyNeedsNothingOfThePlansRunner(t *testing.T) {
 	t.Parallel()
 	// In http storage, the control plane has the plan. So the apply needs nothing that the plan's runner stored.
 	s := plane.New(t, plane.Options{})
-	a := startAgent(t, s, "", "FAIRLEAD_TOFU="+tool(t))
+	a := startKeyed(t, s, "FAIRLEAD_TOFU="+tool(t))
 	ref := s.Push(map[string]string{"main.tf": exampleModule, "modules/m/main.tf": `output "x" { value = 1 }`,
 		"m.tf": "module \"m\" {\n  source = \"./modules/m\"\n}\n"})
 	plan := succeeded(t, s.UntilFinished(s.Queue(planSpec("http", ref))))

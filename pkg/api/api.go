@@ -106,6 +106,8 @@ func newServer(o Options, title, openapi, description string, schemes ...scheme)
 		cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", "" // huma's documentation page would load scripts from another host
 		cfg.CreateHooks = nil                                       // no $schema links in answers
 		cfg.RejectUnknownQueryParameters = true
+		format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: decode}
+		cfg.Formats = map[string]huma.Format{"application/json": format, "json": format}
 		cfg.Transformers = []huma.Transformer{func(ctx huma.Context, _ string, v any) (any, error) {
 			if m, ok := v.(*huma.ErrorModel); ok {
 				return fromHuma(m, requestID(ctx.Context())), nil

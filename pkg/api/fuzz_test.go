@@ -183,10 +183,21 @@ func (c *fuzzed) ask(rt *rapid.T, tg target) bool {
 	return rec.Code < 300
 }
 
+// internals are parts of messages that only a programmer of the control plane understands.
+var internals = []string{"Go struct", "json: ", "goroutine ", "runtime error", "sqlite", "SQLITE", ".go:", "/v1.", "*api.", "*control."}
+
 func (c *cast) judge(rt *rapid.T, tg target, path string, body any, res result) {
 	what := fmt.Sprintf("%s %s with %.300v", tg.method, path, body)
 	if res.StatusCode >= 500 {
 		rt.Fatalf("%s: %d %s\n%s", what, res.StatusCode, short(res.body), c.log)
+	}
+	if strings.HasPrefix(path, "/v1/") && strings.Contains(string(res.body), secretInput) && !strings.Contains(fmt.Sprint(body), secretInput) {
+		rt.Fatalf("%s: the answer has the secret of an install: %s", what, short(res.body))
+	}
+	for _, internal := range internals {
+		if res.StatusCode >= 400 && strings.Contains(string(res.body), internal) {
+			rt.Fatalf("%s: the answer shows the inside of the program, %q: %s", what, internal, short(res.body))
+		}
 	}
 	if res.StatusCode == 423 && res.Header.Get("Content-Type") == "application/json" {
 		return // the holder's lock info

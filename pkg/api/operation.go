@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // op describes a route beyond its path.
@@ -116,7 +117,8 @@ func waits(input reflect.Type) bool {
 // value of these is invalid.
 func valuedQueries(input reflect.Type) (names []string) {
 	for _, f := range reflect.VisibleFields(input) {
-		if name := f.Tag.Get("query"); name != "" && f.Type.Kind() != reflect.String {
+		takesEmpty := f.Type.Kind() == reflect.String && pattern.New(f.Tag.Get("pattern")).MatchString("")
+		if name := f.Tag.Get("query"); name != "" && !takesEmpty {
 			names = append(names, name)
 		}
 	}

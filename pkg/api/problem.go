@@ -119,6 +119,9 @@ func fromHuma(m *huma.ErrorModel, requestID string) *problem {
 	return p
 }
 
+// decode decodes a body. Its errors are for the person who sent it.
+func decode(data []byte, v any) error { return fairlead.JSONError(json.Unmarshal(data, v)) }
+
 // writeProblem writes a problem outside huma.
 func writeProblem(w http.ResponseWriter, p *problem) {
 	for name, values := range p.GetHeaders() {

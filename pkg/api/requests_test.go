@@ -30,6 +30,7 @@ func TestEmptyIntegersAndBoolsAreRefused(t *testing.T) {
 		{"GET", deployment + "?after=&wait_seconds=0", "query.after"},
 		{"DELETE", "/v1/installs/acme?abandon=", "query.abandon"},
 		{"GET", "/v1/installs/acme/outputs?show_sensitive=", "query.show_sensitive"},
+		{"GET", "/v1/jobs?id=", "query.id"},
 	} {
 		res := c.send(test.method, test.path, c.api, nil)
 		p := res.problem(t)
@@ -47,6 +48,20 @@ func TestEmptyIntegersAndBoolsAreRefused(t *testing.T) {
 	}
 }
 
+// Formerly the answer was "json: cannot unmarshal number 3600.0 into Go struct field CreateDeploymentRequest.plans_expire_seconds of type int64".
+func TestWrongTypeIsReportedWithoutTermsOfGo(t *testing.T) {
+	c := newCast(t)
+	for body, want := range map[string]string{
+		`{"kind":"deploy","plans_expire_seconds":3600.0}`: "plans_expire_seconds must be a whole number in its range, without point and exponent",
+		`{"kind":"deploy","plans_expire_seconds":1e3}`:    "plans_expire_seconds must be a whole number in its range, without point and exponent",
+	} {
+		p := c.send("POST", "/v1/installs/acme/deployments", c.api, body).problem(t)
+		if len(p.Errors) != 1 || p.Errors[0].Message != want {
+			t.Errorf("%s: got %+v, want %q", body, p.Errors, want)
+		}
+	}
+}
+
 func TestProblemLocatesTheMalformedPart(t *testing.T) {
 	c := newCast(t)
 	lease, job := c.running.lease, "/runner/v1/jobs/"+c.running.claim.Job
@@ -60,6 +75,7 @@ func TestProblemLocatesTheMalformedPart(t *testing.T) {
 		where                            string // in errors
 	}{
 		{"broken JSON", "POST", "/v1/installs", c.api, `{"name":`, nil, 400, "malformed-request", ""},
+		{"a whole number with a point", "POST", "/v1/installs/acme/deployments", c.api, `{"kind":"deploy","plans_expire_seconds":3600.0}`, nil, 422, "invalid-request", "body"},
 		{"two values in one body", "POST", "/v1/installs", c.api, `{} {}`, nil, 400, "malformed-request", ""},
 		{"no body", "POST", "/v1/installs", c.api, nil, nil, 400, "malformed-request", ""},
 		{"null as body", "POST", "/v1/installs", c.api, `null`, nil, 422, "invalid-request", "body"},

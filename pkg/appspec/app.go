@@ -378,7 +378,7 @@ func FromCanonical(data []byte) (*App, error) {
 	dec.UseNumber()
 	doc := document{App: &App{}}
 	if err := dec.Decode(&doc); err != nil {
-		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidApp, Message: "this is not an app's configuration", Err: err}
+		return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidApp, Message: "this is not an app's configuration", Err: fairlead.JSONError(err)}
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, fairlead.Invalid(fairlead.CodeInvalidApp, "there is data after the app's configuration")

@@ -173,7 +173,7 @@ func ParseTrust(raw []byte, audience string) (TrustRule, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&rule); err != nil {
-		return rule, fairlead.Invalid(fairlead.CodeInvalidOIDCTrust, "sandbox.runner.trust is not a trust of a runner: %v", err)
+		return rule, fairlead.Invalid(fairlead.CodeInvalidOIDCTrust, "sandbox.runner.trust is not a trust of a runner: %v", fairlead.JSONError(err))
 	}
 	if rule.Audience == "" {
 		rule.Audience = audience

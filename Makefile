@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes buildkit old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages release vulnerabilities check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes buildkit old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages release vulnerabilities fuzz check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -90,11 +90,12 @@ REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE
 	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_CHECKOV=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1 \
 	FAIRLEAD_REQUIRE_OLD_TOOLS=1 FAIRLEAD_REQUIRE_GCS=1 FAIRLEAD_REQUIRE_AZURITE=1 FAIRLEAD_REQUIRE_FIREWALL=1
 
-test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every test in full, then five minutes of soak: three quarters of an hour
+test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every test in full, then five minutes of soak, then the fuzz targets: five and a half hours, 50 minutes with FOR=1s
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && \
 		export FAIRLEAD_TOFU FAIRLEAD_AWS_PROVIDER && \
 		$(REQUIRED) FAIRLEAD_REQUIRE_AWS_PROVIDER=1 FAIRLEAD_TEST_IMAGE=1 $(GO) run ./tools/testrun -strict
 	@$(MAKE) --no-print-directory soak DURATION=5m
+	@$(MAKE) --no-print-directory fuzz
 
 # The services of the public modules in infra/runnerstack/testdata/calls, beyond those of
 # the examples.
@@ -166,6 +167,12 @@ WITHIN ?= 0
 MISTAKE ?=
 mutations: ## Plant one mistake after the other and check that the simulator finds each (WITHIN=seeds MISTAKE=name)
 	@$(GO) test ./test/sim -count=1 -timeout 0 -v -run '^TestPlantedMistakesAreFound$$$(if $(MISTAKE),/^mistakes$$/^$(MISTAKE)$$)' -args -within=$(WITHIN)
+
+# A failing input goes into testdata/fuzz of its package: commit it with the fix.
+FOR ?= 10m
+FUZZ ?=
+fuzz: ## Fuzz every parser of foreign bytes, one after the other: four and a half hours (FOR=10m for each, FUZZ=part of a package or name)
+	@$(GO) run ./tools/fuzz -for $(FOR) -only "$(FUZZ)"
 
 DURATION ?= 5m
 OUT ?=

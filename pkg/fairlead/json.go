@@ -10,7 +10,7 @@ import (
 )
 
 // JSONError returns an error of package encoding/json in the terms of JSON, for a person who sent the document: the package
-// names types of Go. It returns other errors unchanged, and nil for nil.
+// names types of Go. It wraps other errors, and returns nil for nil.
 func JSONError(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		what := "an object"
@@ -31,9 +31,11 @@ func JSONError(err error) error {
 	if err == nil {
 		return nil
 	}
-	// The package has no type for an unknown field.
-	if text, ok := strings.CutPrefix(err.Error(), "json: "); ok {
-		return errors.New(text)
-	}
-	return err
+	return jsonError{err} // the package has no type for an unknown field
 }
+
+// jsonError is an error whose text does not name the package.
+type jsonError struct{ error }
+
+func (e jsonError) Error() string { return strings.TrimPrefix(e.error.Error(), "json: ") }
+func (e jsonError) Unwrap() error { return e.error }

@@ -219,14 +219,14 @@ func Decode(line []byte) (Event, error) {
 func decode[T Event](name string, fields map[string]json.RawMessage) (Event, error) {
 	body, err := json.Marshal(fields)
 	if err != nil {
-		return nil, violationf("the event %s cannot be read: %v", name, err)
+		return nil, violationf("the event %s cannot be read: %v", name, fairlead.JSONError(err))
 	}
 	var e T
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&e); err != nil {
-		return nil, violationf("the event %s cannot be read: %v", name, err)
+		return nil, violationf("the event %s cannot be read: %v", name, fairlead.JSONError(err))
 	}
 	if text := e.check(); text != "" {
 		return nil, violationf("%s", text)

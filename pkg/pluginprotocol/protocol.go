@@ -133,7 +133,7 @@ func (c Control) Encode() []byte {
 func DecodeRequest(line []byte) (Request, error) {
 	var r Request
 	if err := json.Unmarshal(line, &r); err != nil {
-		return Request{}, requestErrorf(fairlead.ReasonSpecMalformed, "the first line of standard input is not a request: %v", err)
+		return Request{}, requestErrorf(fairlead.ReasonSpecMalformed, "the first line of standard input is not a request: %v", fairlead.JSONError(err))
 	}
 	return r, r.check()
 }

@@ -49,6 +49,7 @@ func run() int {
 		AfterRestore: afterRestore,
 		KMSKey:       kmsKey,
 		Replay:       replay,
+		OpenBrowser:  openBrowser,
 	})
 }
 

@@ -93,6 +93,7 @@ func TestStories(t *testing.T) {
 	p.Cmds["until"] = until
 	p.Cmds["shorten"] = shorten
 	p.Cmds["issuer"], p.Cmds["token"] = issuer(t)
+	p.Cmds["dex"], p.Cmds["person"] = dex(t), person
 	p.Cmds["export"] = export
 	p.Cmds["repositories"], p.Cmds["commit"], p.Cmds["replace"], p.Cmds["chart"], p.Cmds["modules"], p.Cmds["ociregistry"] = repositories, commit, replace, chart, modules, ociRegistry
 	p.Cmds["certificate"] = certificate

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cedar-policy/cedar-go"
 
@@ -54,7 +55,7 @@ func Rights() []Described {
 		{EditApp, "publish, build and delete apps, and set their variables"},
 		{ManageRunners, "create, change and delete runners, runner rules and groups"},
 		{ManageWebhooks, "create and delete webhooks, and see their deliveries"},
-		{ManagePeople, "create and revoke API tokens"},
+		{ManagePeople, "create and revoke API tokens, invite and change users"},
 		{Operate, "change what all orgs share"},
 	}
 }
@@ -122,7 +123,10 @@ func (b Binding) place(org fairlead.OrgID) Object {
 type Kind string
 
 // The kinds of principals.
-const Token Kind = "token" // an API token
+const (
+	Token Kind = "token" // an API token
+	User  Kind = "user"  // a person who has logged in
+)
 
 // Principal is the authenticated sender of a request of the control API.
 type Principal struct {
@@ -132,6 +136,7 @@ type Principal struct {
 	Org      fairlead.OrgID // all its bindings are in this org
 	Operator bool           // may change what all orgs share
 	Bindings []Binding
+	Expires  time.Time // when its credential expires; zero: never
 }
 
 // OwnerOf returns the only binding of an owner of the whole org.

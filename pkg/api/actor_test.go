@@ -59,6 +59,8 @@ var elsewhere = map[string]string{
 	"migrate-state":      "a job, as check-runner",
 	"refresh-runner":     "the install, as update-install",
 	"build-app":          "a job, as check-runner",
+	"log-out":            "ends the caller's own login: TestPeopleInMemory of pkg/control",
+	"end-logins":         "deletes only logins: the log names the caller, as of delete-user",
 }
 
 // Each route that changes something leaves the caller's name: in the record that it writes, or in the log if it deletes the
@@ -104,6 +106,11 @@ func TestEveryChangeNamesItsActor(t *testing.T) {
 		{"set-runner-channel", "/v1/runner-channels/stable", wire.SetRunnerChannelRequest{Version: "v1.2.3"}},
 		{"create-webhook", "/v1/webhooks", wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"}},
 		{"create-token", "/v1/tokens", wire.CreateTokenRequest{Name: "ci"}},
+		{"invite-user", "/v1/users", wire.InviteUserRequest{Email: "eva@example.com", Roles: []wire.RoleBinding{{Role: "viewer"}}}},
+		{"update-user", "/v1/users/eva@example.com", wire.UpdateUserRequest{Roles: []wire.RoleBinding{{Role: "approver"}}}},
+		{"delete-user", "/v1/users/eva@example.com", nil},
+		{"set-login-issuer", "/v1/login-issuers/work", wire.LoginIssuerRule{Issuer: "https://issuer.example", ClientID: "x"}},
+		{"delete-login-issuer", "/v1/login-issuers/work", nil},
 		{"revoke-token", "/v1/tokens/ci", nil},
 		{"delete-webhook", "/v1/webhooks/hook", nil},
 		{"delete-runner-channel", "/v1/runner-channels/stable", nil},

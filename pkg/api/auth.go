@@ -26,6 +26,7 @@ type caller struct {
 	org     fairlead.OrgID
 	who     access.Principal // of routes for people; org is the principal's org
 	user    control.User     // who, as use cases record it
+	token   string           // the credential
 	session control.Session
 	holder  control.Holder
 	warm    control.WarmHolder
@@ -46,10 +47,10 @@ func callerOf(ctx context.Context) caller {
 // the caller's identity.
 var (
 	unauthenticated = scheme{}
-	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool.",
+	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool; or the token of a login (`flu_…`), of a person for hours.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
 			who, err := s.user(ctx, token)
-			return caller{org: who.Org, who: who, user: control.UserOf(who)}, err
+			return caller{org: who.Org, who: who, user: control.UserOf(who), token: token}, err
 		}}
 	sessionToken = scheme{name: "sessionToken", http: "bearer", doc: "A session token (`fls_…`), of one agent; for minutes.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {

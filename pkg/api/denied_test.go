@@ -27,7 +27,7 @@ const (
 	onStack   = "stack" // the install, and the runner that a stack would run
 	onOrg     = "org"
 	onShared  = "shared"
-	onToken   = "token"  // of a viewer of the group eu/prod
+	onToken   = "token"  // a token or a user: a viewer of the group eu/prod
 	onNothing = "caller" // each caller may ask
 )
 
@@ -59,6 +59,10 @@ var ruleOf = map[string]ruled{
 	"create-webhook": {"manage-webhooks", onOrg}, "delete-webhook": {"manage-webhooks", onOrg}, "list-deliveries": {"manage-webhooks", onOrg}, "redeliver-webhook": {"manage-webhooks", onOrg},
 
 	"create-token": {"manage-people", onToken}, "get-token": {"manage-people", onToken}, "revoke-token": {"manage-people", onToken},
+	"invite-user": {"manage-people", onToken}, "get-user": {"manage-people", onToken}, "update-user": {"manage-people", onToken}, "delete-user": {"manage-people", onToken}, "end-logins": {"manage-people", onToken},
+
+	"set-login-issuer": {"operate", onShared}, "delete-login-issuer": {"operate", onShared}, "list-login-issuers": {"view", onShared},
+	"log-out": {"", onNothing}, "get-caller": {"", onNothing}, "list-users": {"", onNothing},
 
 	"upload-part": {"", onNothing}, "download-part": {"", onNothing}, "check-stack": {"", onNothing}, "list-apps": {"", onNothing}, "list-installs": {"", onNothing},
 	"list-groups": {"", onNothing}, "list-runner-rules": {"", onNothing}, "list-runners": {"", onNothing}, "list-stacks": {"", onNothing}, "list-tokens": {"", onNothing}, "list-webhooks": {"", onNothing},
@@ -118,7 +122,7 @@ type world struct {
 	*plane
 	credentials                         []credential
 	deployment, job, rule, key, session string
-	trust, webhook, victim              func() // make the object again, if it is gone
+	trust, webhook, victim, invited     func() // make the object again, if it is gone
 	tried                               int
 }
 
@@ -161,6 +165,7 @@ func newWorld(t *testing.T) *world {
 	w.trust = again("/v1/runners/eu/trusts", wire.CreateTrustRequest{Name: "builds", TrustRule: trustRule})
 	w.webhook = again("/v1/webhooks", wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"})
 	w.victim = again("/v1/tokens", wire.CreateTokenRequest{Name: "victim", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}})
+	w.invited = again("/v1/users", wire.InviteUserRequest{Email: "victim@example.com", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}})
 	for _, role := range []string{"owner", "deployer", "approver", "viewer"} {
 		for _, place := range []string{"", "group:eu", "group:us", "app:shop", "app:mail"} {
 			w.credentials = append(w.credentials, w.credential(role, place))
@@ -214,6 +219,7 @@ func (w *world) restore() {
 	w.trust()
 	w.webhook()
 	w.victim()
+	w.invited()
 }
 
 // body returns the body of a request of the operation about acme's objects. Most bodies lead to a refusal after the rule, so that
@@ -247,6 +253,12 @@ func (w *world) body(c *fuzzed, tg target) any {
 		return wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"}
 	case "create-token":
 		return wire.CreateTokenRequest{Name: "victim", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}}
+	case "invite-user":
+		return wire.InviteUserRequest{Email: "victim@example.com", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}}
+	case "update-user":
+		return wire.UpdateUserRequest{Roles: []wire.RoleBinding{{Role: "approver", Group: "eu/prod"}, {Role: "viewer", Group: "eu/prod"}}}
+	case "set-login-issuer":
+		return wire.LoginIssuerRule{Issuer: "https://203.0.113.9", ClientID: "x"}
 	case "set-variables":
 		return wire.SetVariablesRequest{Values: map[string]*wire.Variable{"A": {Value: "b"}}}
 	case "push-state":
@@ -273,7 +285,7 @@ var queries = map[string]url.Values{
 func (w *world) ask(c *fuzzed, tg target, token string) result {
 	w.tried++
 	path := strings.NewReplacer("{app}", "shop", "{version}", "none", "{install}", "acme", "{component}", "network", "{deployment}", w.deployment, "{job}", w.job, "{runner}", "eu",
-		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{trust}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{channel}", "stable",
+		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{trust}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{user}", "victim@example.com", "{issuer}", "work", "{channel}", "stable",
 		"{action}", "none", "{digest}", strings.Repeat("0", 64), "{part}", "0").Replace(tg.path)
 	if strings.Contains(path, "{") {
 		w.t.Fatalf("%s: the test has no object for the path %s", tg.op.OperationID, path)
@@ -296,11 +308,11 @@ func (w *world) ask(c *fuzzed, tg target, token string) result {
 
 // absent are the operations whose object does not exist in this world although the caller may see it: a version, an action, a
 // delivery, a stack, a log, a part, a channel, a component with a state.
-var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-webhook", "get-stack", "read-job-log", "download-part", "delete-runner-channel", "push-state"}
+var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-webhook", "get-stack", "read-job-log", "download-part", "delete-runner-channel", "push-state", "delete-login-issuer"}
 
 // ofTheCallersOrg are the operations that name nothing that exists, or an app, which an org can have under the name of another
 // org's app: a stranger may ask, and changes its own org.
-var ofTheCallersOrg = []string{"publish-version", "build-app", "open-registry", "create-install", "create-runner", "create-runner-rule", "create-group", "create-webhook", "create-token",
+var ofTheCallersOrg = []string{"publish-version", "build-app", "open-registry", "create-install", "create-runner", "create-runner-rule", "create-group", "create-webhook", "create-token", "invite-user",
 	"put-stack"} // no template is published, which this route checks before it looks for the install
 
 // Every route of the control API × each role at each place, another org, and an operator, generated from the document. A caller
@@ -363,12 +375,12 @@ func (w *world) judge(tg target, rule ruled, who credential, res result, allowed
 	if !slices.Contains(tg.op.Problems, code) {
 		w.t.Errorf("%s\nthe problem is not documented", what)
 	}
-	creates := strings.HasPrefix(id, "create-") && !strings.Contains(tg.path, "{") // names no object that exists
-	hidden := !who.may("view", rule.on) && !creates && rule.on != onOrg && rule.on != onShared && id != "create-token" || who.stranger && strings.Contains(tg.path, "{") && rule.on != onShared ||
-		rule.on == onToken && id != "create-token" || rule.on == onOrg && strings.Contains(tg.path, "{") && !who.may("view", onOrg)
+	creates := (strings.HasPrefix(id, "create-") || id == "invite-user") && !strings.Contains(tg.path, "{") // names no object that exists
+	hidden := !who.may("view", rule.on) && !creates && rule.on != onOrg && rule.on != onShared && id != "create-token" && id != "invite-user" || who.stranger && strings.Contains(tg.path, "{") && rule.on != onShared ||
+		rule.on == onToken && id != "create-token" && id != "invite-user" || rule.on == onOrg && strings.Contains(tg.path, "{") && !who.may("view", onOrg)
 	want := []string{"role-missing", "operator-only"}
 	if hidden {
-		want = []string{"app-not-found", "install-not-found", "deployment-not-found", "job-not-found", "runner-not-found", "group-not-found", "rule-not-found", "token-not-found", "webhook-not-found"}
+		want = []string{"app-not-found", "install-not-found", "deployment-not-found", "job-not-found", "runner-not-found", "group-not-found", "rule-not-found", "token-not-found", "user-not-found", "webhook-not-found"}
 	}
 	if !slices.Contains(want, code) {
 		w.t.Errorf("%s\nwant one of %v", what, want)

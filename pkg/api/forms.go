@@ -36,6 +36,8 @@ func formOf(name string) form {
 		"label-value":          {pattern: placement.ValuePattern},
 		"asked-value":          {pattern: placement.AskedPattern, most: placement.MaxLabelLen},
 		"variable":             {pattern: control.VariablePattern},
+		"email":                {pattern: control.EmailPattern},
+		"user":                 {pattern: userPattern},
 		"identifier":           {pattern: identifierPattern},
 		"identifier-or-none":   {pattern: `^$|` + identifierPattern},
 		"text":                 {pattern: textPattern},

@@ -112,7 +112,8 @@ func (c *fuzzed) furnish() {
 	rule := call[wire.RunnerRule](c.plane, "POST", "/v1/runner-rules", c.api, wire.CreateRunnerRuleRequest{Runner: "local", App: "shop"})
 	runner := call[wire.Runner](c.plane, "GET", "/v1/runners/local", c.api, nil)
 	call[wire.Token](c.plane, "POST", "/v1/tokens", c.api, wire.CreateTokenRequest{Name: "ci"})
-	c.fixtures = strings.NewReplacer("{token}", "ci", "{trust}", "builds", "{webhook}", "hook", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
+	call[wire.User](c.plane, "POST", "/v1/users", c.api, wire.InviteUserRequest{Email: "eva@example.com", Roles: []wire.RoleBinding{{Role: "viewer"}}})
+	c.fixtures = strings.NewReplacer("{token}", "ci", "{user}", "eva@example.com", "{issuer}", "work", "{trust}", "builds", "{webhook}", "hook", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
 }
 
 // trustRule is a valid rule.
@@ -319,6 +320,10 @@ func (g generator) body(operation string, schema map[string]any) any {
 		right = map[string]any{"name": "another", "storage": "http"}
 	case "create-runner-rule":
 		right = map[string]any{"runner": "local", "app": "shop"}
+	case "invite-user":
+		right = wire.InviteUserRequest{Email: "adam@example.com", Roles: []wire.RoleBinding{{Role: "viewer"}}}
+	case "set-login-issuer":
+		right = wire.LoginIssuerRule{Issuer: "https://issuer.test", ClientID: "cli"}
 	case "create-trust", "update-trust":
 		right = wire.CreateTrustRequest{Name: "more-builds", TrustRule: trustRule}
 		if operation == "update-trust" {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -93,5 +94,5 @@ func renderActor(a fairlead.Actor) *wire.Actor {
 	if a == (fairlead.Actor{}) {
 		return nil
 	}
-	return &wire.Actor{Token: a.Token, Name: a.Name}
+	return &wire.Actor{Token: a.Token, Name: a.Name, Kind: cmp.Or(a.Kind, string(access.Token))}
 }

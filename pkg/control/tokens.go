@@ -64,7 +64,7 @@ func (c *Control) CreateToken(ctx context.Context, by access.Principal, in NewTo
 		return Token{}, operatorOnly("only an operator creates a token of an operator")
 	}
 	var err error
-	if in.Bindings, err = c.grantable(ctx, by, in.Bindings); err != nil {
+	if in.Bindings, err = c.grantable(ctx, by, in.Bindings, "create a token with"); err != nil {
 		return Token{}, err
 	}
 	in.Expires = in.Expires.UTC().Truncate(time.Millisecond)
@@ -126,14 +126,14 @@ func (c *Control) CreateToken(ctx context.Context, by access.Principal, in NewTo
 // MaxBindings is the largest number of roles of an API token.
 const MaxBindings = 20
 
-// grantable returns the bindings that a new token gets, or an error if by may not give them. A group must exist: a role in a
+// grantable returns the bindings that a new token or a user gets, or an error if by may not give them; deed is for the error. A group must exist: a role in a
 // group whose name is misspelled would permit nothing. An app need not, because the first token for its publication comes before it.
-func (c *Control) grantable(ctx context.Context, by access.Principal, asked []access.Binding) ([]access.Binding, error) {
+func (c *Control) grantable(ctx context.Context, by access.Principal, asked []access.Binding, deed string) ([]access.Binding, error) {
 	if len(asked) == 0 {
 		asked = access.OwnerOf()
 	}
 	if len(asked) > MaxBindings {
-		return nil, fairlead.Invalid(fairlead.CodeInvalidRole, "a token has at most %d roles", MaxBindings)
+		return nil, fairlead.Invalid(fairlead.CodeInvalidRole, "a caller has at most %d roles", MaxBindings)
 	}
 	out := make([]access.Binding, 0, len(asked))
 	for _, b := range asked {
@@ -147,8 +147,8 @@ func (c *Control) grantable(ctx context.Context, by access.Principal, asked []ac
 		b.Group = path // "/" is the whole org
 		if !by.MayGrant(b) {
 			return nil, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeRoleMissing,
-				Message: fmt.Sprintf("%s %s may not create a token with the role %s: it is %s", by.Kind, by.Name, b, access.Describe(by.Bindings)),
-				Hint:    "A token gives roles only where it is an owner itself. Name a role and a place with {token.create}, or ask an owner of the org."}
+				Message: fmt.Sprintf("%s %s may not %s the role %s: it is %s", by.Kind, by.Name, deed, b, access.Describe(by.Bindings)),
+				Hint:    "A caller gives roles only where it is an owner itself. Name a role and a place with {token.create}, or ask an owner of the org."}
 		}
 		if b.Group != "" {
 			if _, err := c.Group(ctx, by.Org, b.Group.String()); err != nil {
@@ -221,22 +221,13 @@ func (c *Control) RevokeToken(ctx context.Context, by access.Principal, which st
 		}
 		var ref store.Stored[store.TokenRef]
 		var found store.Stored[store.Token]
-		others, operators := 0, 0
 		for _, r := range refs {
 			t, err := c.Store.Token(ctx, r.V.Hash)
 			if err != nil {
 				return err
 			}
-			switch {
-			case which == t.V.Name || which == t.V.ID:
+			if which == t.V.Name || which == t.V.ID {
 				ref, found = r, t
-			case t.V.Good(tx.Now):
-				if t.V.Owns() {
-					others++
-				}
-				if t.V.Operator {
-					operators++
-				}
 			}
 		}
 		if ref.V.ID == "" || !SeesToken(by, tokenOf(found.V)) {
@@ -247,6 +238,10 @@ func (c *Control) RevokeToken(ctx context.Context, by access.Principal, which st
 		}
 		if found.V.Operator && !by.Operator {
 			return operatorOnly("token " + found.V.Name + " is an operator's")
+		}
+		others, operators, err := c.full(tx, by.Org, found.V.ID)
+		if err != nil {
+			return err
 		}
 		if found.V.Good(tx.Now) && (found.V.Owns() && others == 0 || found.V.Operator && operators == 0) {
 			return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeLastToken,
@@ -343,9 +338,12 @@ func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token
 	})
 }
 
-// AuthenticateUser returns the principal of an API token. It reads the token from the table
+// AuthenticateUser returns the principal of an API token, or of the token of a login. It reads the token from the table
 // each time, so that a revoked or expired token is refused at once.
 func (c *Control) AuthenticateUser(ctx context.Context, token string) (access.Principal, error) {
+	if strings.HasPrefix(token, identity.PrefixLogin+"_") {
+		return c.authenticateLogin(ctx, token)
+	}
 	if !strings.HasPrefix(token, identity.PrefixAPI+"_") {
 		return access.Principal{}, identity.Unauthenticated()
 	}
@@ -363,10 +361,14 @@ func (c *Control) AuthenticateUser(ctx context.Context, token string) (access.Pr
 	if err != nil {
 		return access.Principal{}, err
 	}
-	return access.Principal{Kind: access.Token, ID: r.V.ID, Name: r.V.Name, Org: r.V.Org, Operator: r.V.Operator, Bindings: r.V.Roles()}, nil
+	return access.Principal{Kind: access.Token, ID: r.V.ID, Name: r.V.Name, Org: r.V.Org, Operator: r.V.Operator, Bindings: r.V.Roles(), Expires: r.V.Expires}, nil
 }
 
 // UserOf returns the principal as use cases record it.
 func UserOf(p access.Principal) User {
-	return User{Org: p.Org, Operator: p.Operator, Token: fairlead.Actor{Token: p.ID, Name: p.Name}}
+	a := fairlead.Actor{Token: p.ID, Name: p.Name}
+	if p.Kind != access.Token {
+		a.Kind = string(p.Kind)
+	}
+	return User{Org: p.Org, Operator: p.Operator, Token: a}
 }

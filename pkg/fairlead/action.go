@@ -50,6 +50,7 @@ const (
 	VerbInstallUnlock       Verb = "install.unlock"        // Install, Component, Lock
 	VerbInstallUnsetRunner  Verb = "install.unset-runner"  // Install: let the rules decide which runner serves it
 	VerbInstallUpdate       Verb = "install.update"        // Install
+	VerbIssuerSet           Verb = "issuer.set"            //
 	VerbJobCancel           Verb = "job.cancel"            // Job
 	VerbJobList             Verb = "job.list"              //
 	VerbJobLogs             Verb = "job.logs"              // Job
@@ -72,6 +73,9 @@ const (
 	VerbTrustDelete         Verb = "trust.delete"          // Runner
 	VerbTrustList           Verb = "trust.list"            // Runner
 	VerbTrustUpdate         Verb = "trust.update"          // Runner
+	VerbUserInvite          Verb = "user.invite"           //
+	VerbUserList            Verb = "user.list"             //
+	VerbUserUpdate          Verb = "user.update"           //
 	VerbWebhookDelete       Verb = "webhook.delete"        //
 	VerbWebhookDeliveries   Verb = "webhook.deliveries"    //
 	VerbWebhookList         Verb = "webhook.list"          //

@@ -1,10 +1,12 @@
 package fairlead
 
-// Actor is the API token that made a request, as records keep it. The zero Actor is the control
-// plane itself or a runner.
+// Actor is who made a request, as records keep it. The zero Actor is the control plane itself or a runner.
 type Actor struct {
-	Token string `json:"token,omitempty"` // ID of the token
-	Name  string `json:"name,omitempty"`  // the token's name at the time of the request
+	// Token is the identifier of the caller: of the API token, or of the user. Its name is that of the releases in which each
+	// caller was a token.
+	Token string `json:"token,omitempty"`
+	Name  string `json:"name,omitempty"` // the caller's name at the time of the request
+	Kind  string `json:"kind,omitempty"` // the kind of the principal; "": an API token
 }
 
 // Actors are who created a record, and who changed it last. The control plane itself, agents and steps are no actors: what

@@ -51,6 +51,8 @@ const (
 	PrefixToken      = "tok"
 	PrefixWebhook    = "whk"
 	PrefixWarmStep   = "wrm"
+	PrefixUser       = "usr"
+	PrefixLogin      = "lgn"
 )
 
 // IDSource creates identifiers. It is injected, so that tests and the simulator can replay

@@ -34,9 +34,13 @@ const (
 	Renewal   Purpose = "flr" // a nonce to sign for the renewal of a session: subject is runner "-" session, epoch counts the renewals
 )
 
+// LoginNonce is the purpose of the nonce of a person's login: subject is random.
+const LoginNonce Purpose = "flo"
+
 // The prefixes of random tokens.
 const (
 	PrefixAPI       = "fla" // control API
+	PrefixLogin     = "flu" // control API, for a person who has logged in
 	PrefixEnrolment = "fle" // single-use enrolment
 )
 

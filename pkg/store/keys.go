@@ -49,6 +49,11 @@ func channelsPartition() string { return ofOrg("", "CHANNEL") }
 
 func tokensPartition(org fairlead.OrgID) string { return join("ORG", string(org), "TOKEN") }
 
+func usersPartition(org fairlead.OrgID) string  { return ofOrg(org, "USER") }
+func loginsPartition(org fairlead.OrgID) string { return ofOrg(org, "LOGIN") }
+func personPartition(identity string) string    { return join("PERSON", identity) }
+func loginIssuersPartition() string             { return ofOrg("", "LOGINISSUER") }
+
 func webhooksPartition(org fairlead.OrgID) string { return join("ORG", string(org), "WEBHOOK") }
 func webhookPartition(id string) string           { return join("WEBHOOK", id) }
 
@@ -147,6 +152,15 @@ func tokenKey(hash string) engine.Key     { return key(join("TOKEN", hash), "TOK
 func tokenRefKey(org fairlead.OrgID, name string) engine.Key {
 	return key(tokensPartition(org), name)
 }
+func userKey(org fairlead.OrgID, email string) engine.Key { return key(usersPartition(org), email) }
+func personKey(identity string, org fairlead.OrgID) engine.Key {
+	return key(personPartition(identity), string(org))
+}
+func loginKey(hash string) engine.Key { return key(join("LOGIN", hash), "LOGIN") }
+func loginRefKey(org fairlead.OrgID, of, id string) engine.Key {
+	return key(loginsPartition(org), join(of, id))
+}
+func loginIssuerKey(name string) engine.Key { return key(loginIssuersPartition(), name) }
 func countKey(c Counted) engine.Key         { return key(ofOrg(c.Org, "COUNT"), string(c.Quota)) }
 func generationKey() engine.Key             { return key("GENERATION", "GENERATION") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }

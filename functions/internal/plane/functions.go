@@ -25,7 +25,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 	if err != nil {
 		return nil, fmt.Errorf("FAIRLEAD_QUOTAS: %w", err)
 	}
-	plane, err := Control(ctx, p.AWS, Resources{Quotas: quotas, Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Makes: true, Direct: c.DirectLaunch == config.On,
+	plane, err := Control(ctx, p.AWS, Resources{Quotas: quotas, Table: c.Table, LogTable: c.LogTable, Blobs: c.Blobs, QueuePrefix: c.QueuePrefix, CancelTable: c.CancelTable, Makes: true, Attests: true, Direct: c.DirectLaunch == config.On,
 		LogArchive: c.LogArchive, LogGroups: cloudwatch.GroupOptions{Prefix: c.LogGroupPrefix, Days: c.LogRetention, Subscriber: c.LogSubscriber},
 		Publishing: &awssession.Options{Role: c.PublisherRole, ArtifactPrefix: c.ArtifactPrefix},
 		SealKey:    c.SealKey, SigningKey: c.SigningKey, TokensKey: c.TokensKey}, p.Logger)

@@ -58,7 +58,7 @@ type Resources struct {
 	Quotas                              fairlead.Quotas     // of each org, in the function that serves people
 	LogBudget                           joblog.Budget       // of each runner, in the function that takes logs and grants access to them
 	Makes                               bool                // create a queue at its first use: in the function that creates runners
-	Attests                             bool                // verify the AWS role or OIDC token of an agent or of a step: in the functions that open sessions and start jobs
+	Attests                             bool                // verify the AWS role or OIDC token of an agent or of a step, or the ID token of a person: in the functions that open sessions, start jobs and log people in
 	Sessions                            *awssession.Options // the runners' own access to queues, logs and artifacts; nil: no access
 	Publishing                          *awssession.Options // the access of publishers; nil: no one can publish
 	Building                            *awssession.Options // the access of builds, in the function that starts jobs; nil: no build can push

@@ -40,10 +40,11 @@ type Token struct {
 	LastUsedAt *time.Time    `json:"last_used_at,omitempty" doc:"Exact to one hour; absent: never used"`
 }
 
-// Actor is the API token of a request.
+// Actor is who made a request.
 type Actor struct {
-	Token string `json:"token" doc:"Identifier of the token"`
-	Name  string `json:"name" doc:"Name of the token at that time"`
+	Token string `json:"token" doc:"Identifier of the caller: of the API token, or of the user"`
+	Name  string `json:"name" doc:"Name of the token at that time, or email of the user"`
+	Kind  string `json:"kind" enum:"token,user" doc:"What the caller is; an identifier of the control plane itself is shown as a token"`
 }
 
 // Actors are who created an object, and who changed it last.

@@ -108,6 +108,13 @@ func (t token) timely(now time.Time) (time.Time, error) {
 	return exp, nil
 }
 
+// time returns a time of a token that timely has accepted.
+func (t token) time(name string) time.Time {
+	n, _ := t.claims[name].(json.Number)
+	f, _ := n.Float64() // timely has parsed it
+	return time.Unix(int64(f), 0)
+}
+
 // object reads a JSON object. It refuses duplicate names, at every depth.
 func object(data []byte) (map[string]any, error) {
 	if !utf8.Valid(data) {

@@ -83,16 +83,21 @@ func (t Trust) Check(r Rules) error {
 	if err := t.checkOwner(); err != nil {
 		return err
 	}
-	if len(t.Keys) == 0 {
+	return checkKeys(t.Keys)
+}
+
+// checkKeys returns an error if keys is not empty and is no set of public keys.
+func checkKeys(keys json.RawMessage) error {
+	if len(keys) == 0 {
 		return nil
 	}
-	if len(t.Keys) > maxKeys {
+	if len(keys) > maxKeys {
 		return invalid("the keys of the issuer have more than %d bytes", maxKeys)
 	}
-	if secretIn(t.Keys) {
+	if secretIn(keys) {
 		return invalid("the keys of the issuer contain a private key or a secret: replace these keys, and give only the public keys")
 	}
-	if ks, err := parseKeys(t.Keys); err != nil || len(ks) == 0 {
+	if ks, err := parseKeys(keys); err != nil || len(ks) == 0 {
 		return invalid("the keys of the issuer are not a JSON Web Key Set with a public key that can verify a token")
 	}
 	return nil

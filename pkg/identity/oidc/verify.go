@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -74,26 +75,32 @@ func (v *Verifier) Verify(ctx context.Context, raw, binding string, trusts []Tru
 // one compares the token with one trust. It checks the claims only after the signature.
 // So a sender of invented tokens cannot find out what a trust requires.
 func (v *Verifier) one(ctx context.Context, t token, binding string, trust Trust) (expires time.Time, bound bool, err error) {
-	var keys []jose.JSONWebKey
-	if len(trust.Keys) > 0 {
-		all, err := parseKeys(trust.Keys)
-		if err != nil {
-			return expires, false, refused("key", "the keys in the trust cannot be read")
-		}
-		if keys = named(all, t.kid); len(keys) == 0 {
-			return expires, false, refused("key", "the trust has no key with the token's key id")
-		}
-	} else if keys, err = v.issuers.find(ctx, trust.Issuer, t.kid); err != nil {
-		return expires, false, err
-	}
-	if !t.signedBy(keys) {
-		return expires, false, refused("signature", "its signature is not valid for the issuer's key")
-	}
-	if expires, err = t.timely(v.now()); err != nil {
+	if expires, err = v.signed(ctx, t, trust.Issuer, trust.Keys); err != nil {
 		return expires, false, err
 	}
 	bound, err = trust.matches(t.claims, binding)
 	return expires, bound, err
+}
+
+// signed returns when the token expires. It returns an error unless the issuer has signed the token, with one of the given
+// keys if there are any, and the token is valid now.
+func (v *Verifier) signed(ctx context.Context, t token, issuer string, given json.RawMessage) (expires time.Time, err error) {
+	var keys []jose.JSONWebKey
+	if len(given) > 0 {
+		all, err := parseKeys(given)
+		if err != nil {
+			return expires, refused("key", "the keys that were given for its issuer cannot be read")
+		}
+		if keys = named(all, t.kid); len(keys) == 0 {
+			return expires, refused("key", "the keys that were given for its issuer have none with the token's key id")
+		}
+	} else if keys, err = v.issuers.find(ctx, issuer, t.kid); err != nil {
+		return expires, err
+	}
+	if !t.signedBy(keys) {
+		return expires, refused("signature", "its signature is not valid for the issuer's key")
+	}
+	return t.timely(v.now())
 }
 
 // signedBy reports whether one of the keys has signed the token.

@@ -49,6 +49,8 @@ type Env struct {
 	// Replay replays the dead letters of a control plane on AWS. With an error, the result
 	// has the messages before it.
 	Replay func(context.Context, ReplayOptions) (Replayed, error)
+	// OpenBrowser opens a URL in the person's browser.
+	OpenBrowser func(url string) error
 	// KMSKey opens a signing key in AWS KMS by its ARN.
 	KMSKey func(ctx context.Context, arn string) (approval.Signer, error)
 }
@@ -208,11 +210,11 @@ the jobs.`,
 
 	const local, objects = "local", "objects"
 	root.AddGroup(&cobra.Group{ID: local, Title: "Start here:"}, &cobra.Group{ID: objects, Title: "Work with:"})
-	for _, cmd := range []*cobra.Command{c.dev(), c.server(), c.login()} {
+	for _, cmd := range []*cobra.Command{c.dev(), c.server(), c.login(), c.logout(), c.whoami()} {
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.token(), c.plugin(), c.policy(), c.ops()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.issuer(), c.plugin(), c.policy(), c.ops()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

@@ -84,6 +84,7 @@ var (
 	installNames  = offerOf((*client.Client).ListInstalls, func(i wire.Install) (string, string) { return i.Name, i.App + ", " + i.State })
 	ruleIDs       = offerOf((*client.Client).ListRunnerRules, func(r wire.RunnerRule) (string, string) { return r.ID, r.Match + " -> " + r.Runner })
 	runnerNames   = offerOf((*client.Client).ListRunners, func(r wire.Runner) (string, string) { return r.Name, r.State })
+	userEmails    = offerOf((*client.Client).ListUsers, func(u wire.User) (string, string) { return u.Email, u.Name })
 	tokenNames    = offerOf((*client.Client).ListTokens, func(t wire.Token) (string, string) { return t.Name, "made " + view.Time(t.CreatedAt) })
 	webhookNames  = offerOf((*client.Client).ListWebhooks, func(w wire.Webhook) (string, string) { return w.Name, w.URL })
 	deploymentIDs = offerOf(allDeployments, func(d wire.Deployment) (string, string) { return d.ID, d.Kind + " of " + d.Install + ", " + d.State })

@@ -8,47 +8,160 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/oidclogin"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/profile"
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-func (c *cli) login() *cobra.Command {
-	return &cobra.Command{
-		Use: "login URL", Short: "Store the URL and the token of a control plane",
-		Long: `Calls the control plane to verify the token. Then stores the URL and the token in a
-file that only you can read.
+// loginFlags choose how a person logs in.
+type loginFlags struct {
+	issuer, org string
+	device      bool
+}
 
-Give the token with --token-file FILE or in $FAIRLEAD_TOKEN. With --token-file - the
-command reads it from the standard input. The token is never printed.
+func (c *cli) login() *cobra.Command {
+	var f loginFlags
+	cmd := &cobra.Command{
+		Use: "login [URL]", Short: "Log in to a control plane",
+		Long: `Logs you in to a control plane, and stores its URL and your token in a file that only
+you can read. Without a URL, the command uses the control plane of the last login.
+
+The command opens a browser, in which you log in at the issuer of the control plane. With
+--device it prints a URL and a code instead: open the URL on any device and type the code.
+The token is valid for twelve hours.
+
+Programs log in with an API token: give it with --token-file FILE or in $FAIRLEAD_TOKEN.
+With --token-file - the command reads it from the standard input. The command then calls
+the control plane to verify the token. A token is never printed.
 The command also stores the values of --ca-file and --allow-plain-http.`,
-		Example: `  fairlead login https://fairlead.example.com --token-file ~/token
+		Example: `  fairlead login https://fairlead.example.com
+  fairlead login https://fairlead.example.com --device
+  fairlead login https://fairlead.example.com --token-file ~/token
   pass fairlead/token | fairlead login https://fairlead.example.com --token-file -`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			target := profile.Target{URL: args[0]}
-			var err error
-			if target.Token, err = c.loginToken(); err != nil {
+			target, err := c.loginTarget(args)
+			if err != nil {
 				return err
 			}
-			if target, err = profile.Reach(c.flags, c.env.Getenv, target, profile.Stored{}); err != nil {
-				return err
-			}
-			if target.CAFile != "" {
-				if target.CAFile, err = filepath.Abs(target.CAFile); err != nil {
-					return fmt.Errorf("find the file of trusted certificates: %w", err)
+			if c.tokenGiven() {
+				if target.Token, err = c.loginToken(); err != nil {
+					return err
 				}
 			}
 			cl, err := c.clientOf(target, client.Options{})
 			if err != nil {
 				return err
 			}
-			return c.storeLogin(cmd.Context(), cl, target)
+			if c.tokenGiven() {
+				return c.storeLogin(cmd.Context(), cl, target)
+			}
+			l, err := c.logIn(cmd.Context(), cl, f)
+			if err != nil {
+				return err
+			}
+			target.Token = l.Token
+			return c.storeLogin(cmd.Context(), cl.WithToken(l.Token), target)
 		},
 	}
+	cmd.Flags().BoolVar(&f.device, "device", false, "log in on another device: print a URL and a code")
+	cmd.Flags().StringVar(&f.issuer, "issuer", "", "log in at the issuer with this `NAME`, if the control plane has several")
+	cmd.Flags().StringVar(&f.org, "org", "", "log in to this `ORG`, if several have invited you")
+	return cmd
+}
+
+// tokenGiven reports whether a token is given by a flag or by the environment.
+func (c *cli) tokenGiven() bool {
+	return c.flags.TokenFile != "" || c.env.Getenv(profile.EnvToken) != "" || c.env.Getenv(profile.EnvTokenFile) != ""
+}
+
+// loginTarget returns the control plane of a login, without a token.
+func (c *cli) loginTarget(args []string) (profile.Target, error) {
+	stored, err := profile.Load(c.env.Getenv)
+	if err != nil && len(args) == 0 {
+		return profile.Target{}, err
+	}
+	target := profile.Target{URL: cmp.Or(strings.Join(args, ""), c.flags.URL, c.env.Getenv(profile.EnvURL), stored.URL)}
+	if target.URL == "" {
+		return target, usage("Name its URL: `fairlead login URL`.", "no control plane is known")
+	}
+	if len(args) > 0 {
+		stored = profile.Stored{}
+	}
+	if target, err = profile.Reach(c.flags, c.env.Getenv, target, stored); err != nil {
+		return target, err
+	}
+	if target.CAFile != "" {
+		if target.CAFile, err = filepath.Abs(target.CAFile); err != nil {
+			return target, fmt.Errorf("find the file of trusted certificates: %w", err)
+		}
+	}
+	return target, nil
+}
+
+// logIn lets the person log in at an issuer of the control plane.
+func (c *cli) logIn(ctx context.Context, cl *client.Client, f loginFlags) (wire.Login, error) {
+	begun, err := cl.BeginLogin(ctx)
+	if err != nil {
+		return wire.Login{}, err
+	}
+	at, err := chooseIssuer(begun.Issuers, f.issuer)
+	if err != nil {
+		return wire.Login{}, err
+	}
+	issuer := oidclogin.Issuer{URL: at.Issuer, ClientID: at.ClientID, ClientSecret: at.ClientSecret}
+	in := wire.LogInRequest{Issuer: at.Name, Org: f.org}
+	if f.device {
+		in.IDToken, err = oidclogin.Device(ctx, issuer, func(code oidclogin.Code) {
+			c.say("Open %s and type the code %s", code.URL, code.Code)
+			if code.Complete != "" {
+				c.say("This URL has the code in it: %s", code.Complete)
+			}
+		})
+	} else {
+		in.Nonce = begun.Nonce
+		in.IDToken, err = oidclogin.Browser(ctx, issuer, begun.Nonce, func(url string) {
+			c.say("Log in with the browser. If none opens, open this URL in a browser on this machine, or use --device:\n  %s", url)
+			if err := c.env.OpenBrowser(url); err != nil {
+				c.say("No browser was opened: %v", err)
+			}
+		})
+	}
+	if err != nil {
+		return wire.Login{}, err
+	}
+	l, err := cl.LogIn(ctx, in)
+	if f, ok := errors.AsType[*client.Error](err); ok && f.Code() == string(fairlead.CodeOrgAmbiguous) {
+		return l, usage("Add --org ORG.", "%s", f.Problem.Detail)
+	}
+	return l, err
+}
+
+// chooseIssuer returns the issuer with the name, or the only one.
+func chooseIssuer(issuers []wire.LoginProvider, name string) (wire.LoginProvider, error) {
+	var names []string
+	for _, i := range issuers {
+		if i.Name == name || name == "" && len(issuers) == 1 {
+			return i, nil
+		}
+		names = append(names, i.Name)
+	}
+	switch {
+	case len(issuers) == 0:
+		return wire.LoginProvider{}, usage("Log in with an API token: add --token-file FILE, or --token-file - to read it from the standard input. An operator sets an issuer with `fairlead issuer set`.",
+			"no token is given, and the control plane has no issuer at which people log in")
+	case name == "":
+		return wire.LoginProvider{}, usage("Add --issuer NAME.", "the control plane has several issuers: %s", strings.Join(names, ", "))
+	}
+	return wire.LoginProvider{}, usage("", "the control plane has no issuer %q; its issuers are %s", name, strings.Join(names, ", "))
 }
 
 func (c *cli) loginToken() (string, error) {
@@ -60,7 +173,7 @@ func (c *cli) loginToken() (string, error) {
 		return profile.ReadToken(c.env.Stdin, "the standard input")
 	case c.flags.TokenFile == "" && c.env.Getenv(profile.EnvToken) != "":
 		return c.env.Getenv(profile.EnvToken), nil
-	case name != "":
+	default:
 		f, err := os.Open(name)
 		if err != nil {
 			return "", usage("Name a file that contains only the token.", "the token file cannot be read: %v", err)
@@ -68,7 +181,6 @@ func (c *cli) loginToken() (string, error) {
 		defer f.Close()
 		return profile.ReadToken(f, name)
 	}
-	return "", usage("Add --token-file FILE, or --token-file - to read it from the standard input.", "no token is given")
 }
 
 func (c *cli) storeLogin(ctx context.Context, cl *client.Client, t profile.Target) error {
@@ -76,14 +188,66 @@ func (c *cli) storeLogin(ctx context.Context, cl *client.Client, t profile.Targe
 	if err != nil {
 		return err
 	}
-	if _, err := cl.ListApps(ctx, client.ListOptions{Limit: 1}); err != nil { // the metadata needs no token
+	who, err := cl.Caller(ctx) // the metadata needs no token
+	if err != nil {
 		return err
 	}
 	path, err := profile.Save(c.env.Getenv, profile.Stored{URL: cl.URL(), Token: cl.Token(), CAFile: t.CAFile, Plain: t.Plain})
 	if err != nil {
 		return err
 	}
-	return c.print(view.Login{URL: cl.URL(), Meta: meta, Config: path})
+	return c.print(view.Login{URL: cl.URL(), Meta: meta, Config: path, Caller: who})
+}
+
+func (c *cli) logout() *cobra.Command {
+	return &cobra.Command{
+		Use: "logout", Short: "Log out, and delete the stored token",
+		Long: `Ends the login at the control plane, so that its token is refused from now on, and
+deletes the token from the file in which 'fairlead login' stored it. An API token stays
+valid: 'fairlead token revoke' ends it.`,
+		Example: "  fairlead logout",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			stored, err := profile.Load(c.env.Getenv)
+			if err != nil {
+				return err
+			}
+			if stored.Token == "" && stored.TokenFile == "" {
+				return usage("", "no login is stored")
+			}
+			if stored.Token != "" {
+				target, err := profile.Reach(c.flags, c.env.Getenv, profile.Target{URL: stored.URL, Token: stored.Token}, stored)
+				if err != nil {
+					return err
+				}
+				cl, err := c.clientOf(target, client.Options{})
+				if err != nil {
+					return err
+				}
+				err = cl.LogOut(cmd.Context())
+				refused, ok := errors.AsType[*client.Error](err)
+				if over := ok && (refused.Code() == string(fairlead.CodeNotLogin) || refused.Code() == string(fairlead.CodeUnauthenticated)); err != nil && !over {
+					return err
+				}
+			}
+			path, err := profile.Save(c.env.Getenv, profile.Stored{URL: stored.URL, CAFile: stored.CAFile, Plain: stored.Plain})
+			if err != nil {
+				return err
+			}
+			return c.print(view.Done(map[string]string{"url": stored.URL, "config": path}, "Logged out of %s", stored.URL))
+		},
+	}
+}
+
+func (c *cli) whoami() *cobra.Command {
+	return &cobra.Command{
+		Use: "whoami", Short: "Show who you are, and what you may do",
+		Long:    "Shows the token or the user as which you call the control plane, the org, the roles, and\nwhen the token expires.",
+		Example: "  fairlead whoami",
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
+			who, err := cl.Caller(ctx)
+			return view.Caller(who), err
+		}),
+	}
 }
 
 func (c *cli) version() *cobra.Command {

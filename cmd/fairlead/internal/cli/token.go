@@ -23,7 +23,7 @@ func (c *cli) token() *cobra.Command {
 func (c *cli) tokenCreate() *cobra.Command {
 	var in wire.CreateTokenRequest
 	var out, expires string
-	var roles, groups, apps []string
+	var f roleFlags
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create an API token and print it once",
 		Long: `Creates an API token and prints it. You cannot see it again later. With --out the
@@ -38,7 +38,7 @@ deploys with --auto-approve is both, deployer and approver.`,
   fairlead token create carol --operator --out carol-token`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Name = args[0]
-			in.Roles = bindings(roles, groups, apps)
+			in.Roles = f.bindings()
 			if expires != "" {
 				life, err := lifeOf(expires)
 				if err != nil {
@@ -65,12 +65,7 @@ deploys with --auto-approve is both, deployer and approver.`,
 	cmd.Flags().StringVar(&expires, "expires", "", "the token expires after this `DURATION`, such as 90d or 12h (default: it does not expire)")
 	cmd.Flags().BoolVar(&in.Operator, "operator", false, "create an operator's token, which can change objects that all orgs share; your own token must be an operator's too")
 	cmd.Flags().StringVar(&out, "out", "", "write the token to this `FILE`")
-	cmd.Flags().StringArrayVar(&roles, "role", []string{"owner"}, "a `ROLE` of the token: owner, deployer, approver or viewer; can be repeated")
-	cmd.Flags().StringArrayVar(&groups, "group", nil, "the token has its roles in the group with this `PATH`, and below; can be repeated")
-	cmd.Flags().StringArrayVar(&apps, "app", nil, "the token has its roles in this `APP` and its installs; can be repeated")
-	c.flagNames(cmd, "group", groupPaths)
-	c.flagNames(cmd, "app", appNames)
-	c.must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"owner", "deployer", "approver", "viewer"}, cobra.ShellCompDirectiveNoFileComp)))
+	f.register(c, cmd, "token", []string{"owner"})
 	c.must(cmd.RegisterFlagCompletionFunc("expires", cobra.FixedCompletions([]string{"30d", "90d", "365d"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }

@@ -17,7 +17,7 @@ func (ds Deployments) JSON() any { return array(ds) }
 
 // Human writes a table.
 func (ds Deployments) Human(p *Page) {
-	table(p, []string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK", "VERSION", "TOKEN"}, ds, func(d wire.Deployment) []string {
+	table(p, []string{"ID", "INSTALL", "KIND", "STATE", "CREATED", "TOOK", "VERSION", "BY"}, ds, func(d wire.Deployment) []string {
 		took := "-"
 		if d.FinishedAt != nil {
 			took = Seconds(d.FinishedAt.Sub(d.CreatedAt))
@@ -90,12 +90,12 @@ func planExpires(components []wire.DeploymentComponent) string {
 	return Time(*first)
 }
 
-// actor names the token of a request; "" if a is nil.
+// actor names who made a request, with the kind; "" if a is nil.
 func actor(a *wire.Actor) string {
 	if a == nil {
 		return ""
 	}
-	return "token " + a.Name
+	return a.Kind + " " + a.Name
 }
 
 // approvers names the tokens that approved plans. If there are several, each has

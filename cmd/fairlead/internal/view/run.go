@@ -61,7 +61,7 @@ func (ds Runs) JSON() any { return array(ds) }
 
 // Human writes a table.
 func (ds Runs) Human(p *Page) {
-	table(p, []string{"ID", "TRIGGER", "STATE", "CREATED", "TOOK", "VERSION", "JOB", "TOKEN"}, ds, func(d wire.Deployment) []string {
+	table(p, []string{"ID", "TRIGGER", "STATE", "CREATED", "TOOK", "VERSION", "JOB", "BY"}, ds, func(d wire.Deployment) []string {
 		by, job := "-", "-"
 		if d.CreatedBy != nil {
 			by = d.CreatedBy.Name

@@ -8,17 +8,21 @@ import (
 
 // Login is the control plane that the CLI calls from now on.
 type Login struct {
-	URL    string    `json:"url"`
-	Meta   wire.Meta `json:"control_plane"`
-	Config string    `json:"config"`
+	URL    string      `json:"url"`
+	Meta   wire.Meta   `json:"control_plane"`
+	Config string      `json:"config"`
+	Caller wire.Caller `json:"caller"` // as which the CLI calls
 }
 
-// JSON returns {"url", "control_plane", "config"}.
+// JSON returns {"url", "control_plane", "config", "caller"}.
 func (l Login) JSON() any { return l }
 
-// Human writes one line.
+// Human writes one line, and for a person a second one.
 func (l Login) Human(p *Page) {
 	p.Line("%s Logged in to %s (Fairlead %s)", Styled(p.Style.Good("✓")), l.URL, cmp.Or(l.Meta.Version, "unknown"))
+	if l.Caller.Kind == "user" && l.Caller.ExpiresAt != nil {
+		p.Line("  as %s (%s) in org %s, until %s", l.Caller.Name, Roles(l.Caller.Roles), l.Caller.Org, Time(*l.Caller.ExpiresAt))
+	}
 }
 
 // Version is the version of this program and of the control plane.

@@ -25,12 +25,12 @@ func (ts Tokens) Human(p *Page) {
 		if t.ExpiresAt != nil {
 			expires = Time(*t.ExpiresAt)
 		}
-		return []string{name, yesNo(t.Operator), p.Ago(t.CreatedAt), used, expires, roles(t.Roles)}
+		return []string{name, yesNo(t.Operator), p.Ago(t.CreatedAt), used, expires, Roles(t.Roles)}
 	})
 }
 
-// roles returns the roles as people read them.
-func roles(in []wire.RoleBinding) string {
+// Roles returns the roles as people read them.
+func Roles(in []wire.RoleBinding) string {
 	var texts []string
 	for _, b := range in {
 		switch {
@@ -55,7 +55,7 @@ func (t Token) JSON() any { return wire.Token(t) }
 func (t Token) Human(p *Page) {
 	created, used, expires := p.Ago(t.CreatedAt), "never", "never"
 	if t.CreatedBy != nil {
-		created += " by token " + t.CreatedBy.Name
+		created += " by " + actor(t.CreatedBy)
 	}
 	if t.LastUsedAt != nil {
 		used = p.Ago(*t.LastUsedAt)
@@ -63,7 +63,7 @@ func (t Token) Human(p *Page) {
 	if t.ExpiresAt != nil {
 		expires = Time(*t.ExpiresAt)
 	}
-	p.Fields([2]string{"Token", t.Name}, [2]string{"ID", t.ID}, [2]string{"Roles", roles(t.Roles)}, [2]string{"Operator", yesNo(t.Operator)},
+	p.Fields([2]string{"Token", t.Name}, [2]string{"ID", t.ID}, [2]string{"Roles", Roles(t.Roles)}, [2]string{"Operator", yesNo(t.Operator)},
 		[2]string{"Created", created}, [2]string{"Used", used}, [2]string{"Expires", expires})
 }
 

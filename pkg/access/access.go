@@ -69,17 +69,26 @@ const (
 	Deployer Role = "deployer"
 	Approver Role = "approver"
 	Viewer   Role = "viewer"
+	// Security decides who of the customer approves. It exists at an install only.
+	Security Role = "security"
 )
 
 // Roles returns the roles, from the most to the least powerful.
-func Roles() []Role { return []Role{Owner, Deployer, Approver, Viewer} }
+func Roles() []Role { return []Role{Owner, Deployer, Approver, Viewer, Security} }
 
-// Binding gives a role at a place: the whole org, a group with all groups below it, or an app with its installs. At most
-// one of Group and App is set; without both, the place is the whole org.
+// CustomerRoles returns the roles that a person of the customer can have at an install.
+func CustomerRoles() []Role { return []Role{Approver, Viewer, Security} }
+
+// Binding gives a role at a place: the whole org, a group with all groups below it, an app with its installs, or one install. At
+// most one of Group, App and Install is set; without them, the place is the whole org. A role at an install is a role of the
+// customer's people.
 type Binding struct {
-	Role  Role           `json:"role"`
-	Group placement.Path `json:"group,omitempty"`
-	App   string         `json:"app,omitempty"`
+	Role    Role               `json:"role"`
+	Group   placement.Path     `json:"group,omitempty"`
+	App     string             `json:"app,omitempty"`
+	Install fairlead.InstallID `json:"install,omitempty"`
+	// InstallName is the name of the install, for people to read. An install keeps its name.
+	InstallName string `json:"install_name,omitempty"`
 }
 
 // String returns the binding as people read it, such as "deployer of group eu/prod".
@@ -89,6 +98,8 @@ func (b Binding) String() string {
 		return string(b.Role) + " of group " + string(b.Group)
 	case b.App != "":
 		return string(b.Role) + " of app " + b.App
+	case b.Install != "" || b.InstallName != "":
+		return string(b.Role) + " of install " + b.InstallName
 	}
 	return string(b.Role) + " of the org"
 }
@@ -96,10 +107,21 @@ func (b Binding) String() string {
 // Check returns an error of fairlead.KindInvalid if the binding is not valid.
 func (b Binding) Check() error {
 	if !slices.Contains(Roles(), b.Role) {
-		return fairlead.Invalid(fairlead.CodeInvalidRole, "%q is no role: use owner, deployer, approver or viewer", fairlead.Clip(string(b.Role), 63))
+		return fairlead.Invalid(fairlead.CodeInvalidRole, "%q is no role: use owner, deployer, approver, viewer or security", fairlead.Clip(string(b.Role), 63))
 	}
-	if b.Group != "" && b.App != "" {
-		return fairlead.Invalid(fairlead.CodeInvalidRole, "a role is for a group or for an app, not for both")
+	places := 0
+	for _, set := range []bool{b.Group != "", b.App != "", b.Install != ""} {
+		if set {
+			places++
+		}
+	}
+	switch {
+	case places > 1:
+		return fairlead.Invalid(fairlead.CodeInvalidRole, "a role is for a group, for an app or for an install: name one of them")
+	case b.Install != "" && !slices.Contains(CustomerRoles(), b.Role):
+		return fairlead.Invalid(fairlead.CodeInvalidRole, "%s is no role at an install: use approver, viewer or security", b.Role)
+	case b.Install == "" && b.Role == Security:
+		return fairlead.Invalid(fairlead.CodeInvalidRole, "the role security needs an install: it decides who of the customer approves")
 	}
 	if b.App != "" {
 		return fairlead.CheckName("app", b.App)
@@ -115,6 +137,8 @@ func (b Binding) place(org fairlead.OrgID) Object {
 		return GroupObject(org, b.Group)
 	case b.App != "":
 		return AppObject(org, b.App)
+	case b.Install != "":
+		return Object{kind: kindInstall, org: org, install: b.Install}
 	}
 	return OrgObject(org)
 }
@@ -155,10 +179,13 @@ const (
 
 // Object is what a request is about. The functions below make it; the zero Object permits nothing.
 type Object struct {
-	kind  kind
-	org   fairlead.OrgID
-	group placement.Path
-	app   string
+	kind    kind
+	org     fairlead.OrgID
+	group   placement.Path
+	app     string
+	install fairlead.InstallID // "": an install that does not exist yet, or no install
+	// customerApproves: a person of the customer is an approver of the install.
+	customerApproves bool
 }
 
 // OrgObject is an org, and what belongs to no group and no app in it, such as its webhooks.
@@ -177,9 +204,15 @@ func AppObject(org fairlead.OrgID, app string) Object {
 	return Object{kind: kindApp, org: org, app: app}
 }
 
-// InstallObject is an install with its deployments, jobs, logs and states.
+// InstallObject is an install with its deployments, jobs, logs and states. Existing adds what is known of one that exists.
 func InstallObject(org fairlead.OrgID, group placement.Path, app string) Object {
 	return Object{kind: kindInstall, org: org, group: group, app: app}
+}
+
+// Existing returns the object of an install that exists. If customerApproves, only the approvers at this install approve its plans.
+func (o Object) Existing(id fairlead.InstallID, customerApproves bool) Object {
+	o.install, o.customerApproves = id, customerApproves
+	return o
 }
 
 // RunnerObject is a runner that serves a group; "": it serves the whole org.
@@ -209,14 +242,21 @@ var policies = sync.OnceValue(func() *cedar.PolicySet {
 func (p Principal) May(a Right, o Object) bool { return decide(policies(), p, a, o) }
 
 // MayEverywhere reports whether the principal has the right on each object of its org. If so, the caller of this package
-// need not find the object.
-func (p Principal) MayEverywhere(a Right) bool { return p.May(a, OrgObject(p.Org)) }
+// need not find the object. No caller approves everywhere: an install can have approvers of its own.
+func (p Principal) MayEverywhere(a Right) bool { return a != Approve && p.May(a, OrgObject(p.Org)) }
 
 // MayGrant reports whether the principal may give the binding to another: it manages people at this place, and may do
-// there itself all that the binding permits.
+// there itself all that the binding permits. At an install, security gives the roles of the customer's people, although it does
+// not approve itself. An owner of the whole org lets people view it.
 func (p Principal) MayGrant(b Binding) bool {
+	if b.Check() != nil {
+		return false
+	}
+	if b.Install != "" {
+		return slices.ContainsFunc(p.Bindings, func(own Binding) bool { return own.Role == Security && own.Install == b.Install }) || b.Role == Viewer && p.MayEverywhere(ManagePeople)
+	}
 	at := b.place(p.Org)
-	if b.Check() != nil || !p.May(ManagePeople, at) {
+	if !p.May(ManagePeople, at) {
 		return false
 	}
 	other := Principal{Kind: p.Kind, Org: p.Org, Bindings: []Binding{b}}
@@ -245,7 +285,8 @@ func decide(table cedar.PolicyIterator, p Principal, a Right, o Object) bool {
 	}
 	who := uid("Caller", p.Org, p.ID)
 	what := o.uid()
-	entities := cedar.EntityMap{who: p.entity(who), what: {UID: what, Parents: o.parents()}}
+	entities := cedar.EntityMap{who: p.entity(who), what: {UID: what, Parents: o.parents(),
+		Attributes: cedar.NewRecord(cedar.RecordMap{"customer_approves": cedar.Boolean(o.customerApproves)})}}
 	decision, why := cedar.Authorize(table, entities, cedar.Request{Principal: who, Action: cedar.NewEntityUID("Action", cedar.String(a)), Resource: what})
 	// Cedar skips a policy that fails. A table that is partly wrong must permit nothing.
 	return decision == cedar.Allow && len(why.Errors) == 0
@@ -254,15 +295,15 @@ func decide(table cedar.PolicyIterator, p Principal, a Right, o Object) bool {
 // entity returns the principal with the places of each role.
 func (p Principal) entity(id cedar.EntityUID) cedar.Entity {
 	places := map[Role][]cedar.Value{}
-	inGroup := false
+	inGroup, member := false, false
 	for _, b := range p.Bindings {
 		if b.Check() != nil {
 			continue // a record that another release or a hand wrote permits nothing
 		}
 		places[b.Role] = append(places[b.Role], b.place(p.Org).uid())
-		inGroup = inGroup || b.Group != ""
+		inGroup, member = inGroup || b.Group != "", member || b.Install == ""
 	}
-	attributes := cedar.RecordMap{"operator": cedar.Boolean(p.Operator), "member": cedar.Boolean(len(places) > 0), "in_group": cedar.Boolean(inGroup),
+	attributes := cedar.RecordMap{"operator": cedar.Boolean(p.Operator), "member": cedar.Boolean(member), "in_group": cedar.Boolean(inGroup),
 		"org": uid(kindOrg, p.Org)}
 	for _, r := range Roles() {
 		attributes[cedar.String(r)] = cedar.NewSet(places[r]...)
@@ -278,7 +319,9 @@ func (o Object) uid() cedar.EntityUID {
 		return uid(o.kind, o.org, o.app)
 	case kindShared:
 		return cedar.NewEntityUID(cedar.EntityType(o.kind), "shared")
-	case kindInstall, kindRunner, kindOrg:
+	case kindInstall:
+		return uid(o.kind, o.org, string(o.install))
+	case kindRunner, kindOrg:
 	}
 	return uid(o.kind, o.org)
 }
@@ -316,7 +359,7 @@ func Describe(bindings []Binding) string {
 
 // Refused returns the error of a principal that may see the object, or knows it, and lacks the right.
 func Refused(p Principal, a Right, o Object) error {
-	if o.kind == kindShared {
+	if o.kind == kindShared && a != View {
 		return &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeOperatorOnly, Message: "only an operator of the control plane may change what all orgs share",
 			Hint: "Ask the operator of the control plane. Your own runners take precedence over shared ones."}
 	}

@@ -79,6 +79,38 @@ func TestARoleHoldsAtItsPlaceOnly(t *testing.T) {
 	}
 }
 
+// The vendor invites the first security person of an install, and from then on only this person decides who approves it.
+func TestCustomerApprovesItsOwnInstall(t *testing.T) {
+	at := func(r Role, id fairlead.InstallID) Binding { return Binding{Role: r, Install: id, InstallName: "acme"} }
+	acme, own := InstallObject(org, "eu", "shop").Existing("ins_1", false), InstallObject(org, "eu", "shop").Existing("ins_1", true)
+	other := InstallObject(org, "eu", "shop").Existing("ins_2", true)
+	owner, security, approver, viewer := who(OwnerOf()...), who(at(Security, "ins_1")), who(at(Approver, "ins_1")), who(at(Viewer, "ins_1"))
+	for consequence, right := range map[string]bool{
+		"before the customer has an approver, the vendor approves": owner.May(Approve, acme) && !owner.MayEverywhere(Approve),
+		"then it does not":                                                   !owner.May(Approve, own) && !who(Binding{Role: Approver, Group: "eu"}).May(Approve, own),
+		"the customer's approver does":                                       approver.May(Approve, own) && approver.May(Cancel, own),
+		"not for another install":                                            !approver.May(View, other) && !approver.May(Approve, other),
+		"security and viewer do not approve":                                 !security.May(Approve, own) && !viewer.May(Approve, own),
+		"an approver of two installs approves both":                          who(at(Approver, "ins_1"), at(Approver, "ins_2")).May(Approve, other),
+		"all three see the install":                                          security.May(View, own) && approver.May(View, own) && viewer.May(View, own),
+		"they see nothing of what the operator shares":                       !security.May(View, SharedObject()) && !viewer.May(View, SharedObject()),
+		"they see no app, group, runner and nothing of the org":              !viewer.May(View, AppObject(org, "shop")) && !viewer.May(View, GroupObject(org, "eu")) && !viewer.May(View, RunnerObject(org, "eu")) && !viewer.May(View, OrgObject(org)),
+		"they see no new install":                                            !viewer.May(View, InstallObject(org, "eu", "shop")),
+		"none of them deploys or reads secrets":                              !approver.May(Deploy, own) && !security.May(ViewSecrets, own) && !approver.May(ViewSecrets, own),
+		"security gives the roles of its install":                            security.MayGrant(at(Approver, "ins_1")) && security.MayGrant(at(Security, "ins_1")) && security.MayGrant(at(Viewer, "ins_1")),
+		"not those of another install, and none elsewhere":                   !security.MayGrant(at(Viewer, "ins_2")) && !security.MayGrant(Binding{Role: Viewer}) && !security.MayGrant(Binding{Role: Viewer, App: "shop"}),
+		"an approver gives no role":                                          !approver.MayGrant(at(Viewer, "ins_1")),
+		"an owner of the org lets people view, and makes no approver":        owner.MayGrant(at(Viewer, "ins_1")) && !owner.MayGrant(at(Approver, "ins_1")) && !owner.MayGrant(at(Security, "ins_1")),
+		"an owner of a group does not":                                       !who(Binding{Role: Owner, Group: "eu"}).MayGrant(at(Viewer, "ins_1")),
+		"security exists at an install only, and an install has no deployer": Binding{Role: Security}.Check() != nil && at(Deployer, "ins_1").Check() != nil && at(Owner, "ins_1").Check() != nil,
+		"a binding to two places permits nothing":                            !who(Binding{Role: Viewer, App: "shop", Install: "ins_1"}).May(View, own),
+	} {
+		if !right {
+			t.Errorf("%s: no", consequence)
+		}
+	}
+}
+
 func TestNothingIsPermittedWithoutARole(t *testing.T) {
 	for _, p := range []Principal{{}, who(), {Bindings: OwnerOf()}, {Org: "org_2", Bindings: OwnerOf()}} {
 		for _, d := range Rights() {
@@ -151,7 +183,7 @@ func TestEverywhereMeansEachObject(t *testing.T) {
 		p := who(Binding{Role: r})
 		for _, d := range Rights() {
 			for _, o := range []Object{OrgObject(org), GroupObject(org, "eu"), AppObject(org, "shop"), InstallObject(org, "eu/prod", "shop"), RunnerObject(org, "eu")} {
-				if p.MayEverywhere(d.Right) != p.May(d.Right, o) {
+				if d.Right != Approve && r != Security && p.MayEverywhere(d.Right) != p.May(d.Right, o) {
 					t.Errorf("%s: %s everywhere is %t, on %+v %t", r, d.Right, p.MayEverywhere(d.Right), o, p.May(d.Right, o))
 				}
 			}
@@ -208,7 +240,11 @@ func TestPageHasTheTable(t *testing.T) {
 	for _, d := range Rights() {
 		fmt.Fprintf(&b, "| `%s` | %s |", d.Right, d.Means)
 		for _, r := range Roles() {
-			b.WriteString(mark[who(Binding{Role: r}).May(d.Right, OrgObject(org))])
+			may := who(Binding{Role: r}).May(d.Right, OrgObject(org))
+			if r == Security {
+				may = who(Binding{Role: r, Install: "ins_1"}).May(d.Right, InstallObject(org, "", "").Existing("ins_1", false))
+			}
+			b.WriteString(mark[may])
 		}
 		b.WriteString(mark[Principal{Org: org, Operator: true}.May(d.Right, SharedObject())] + "\n")
 	}

@@ -108,6 +108,8 @@ func TestEveryChangeNamesItsActor(t *testing.T) {
 		{"create-token", "/v1/tokens", wire.CreateTokenRequest{Name: "ci"}},
 		{"invite-user", "/v1/users", wire.InviteUserRequest{Email: "eva@example.com", Roles: []wire.RoleBinding{{Role: "viewer"}}}},
 		{"update-user", "/v1/users/eva@example.com", wire.UpdateUserRequest{Roles: []wire.RoleBinding{{Role: "approver"}}}},
+		{"", "/v1/users", wire.InviteUserRequest{Email: "sam@acme.example", Roles: []wire.RoleBinding{{Role: "security", Install: "acme"}}}},
+		{"create-login-link", "/v1/users/sam@acme.example/link", nil},
 		{"delete-user", "/v1/users/eva@example.com", nil},
 		{"set-login-issuer", "/v1/login-issuers/work", wire.LoginIssuerRule{Issuer: "https://issuer.example", ClientID: "x"}},
 		{"delete-login-issuer", "/v1/login-issuers/work", nil},

@@ -28,7 +28,7 @@ func (s *server) channelRoutes(c *control.Control) {
 			return answer(renderChannel(r), err)
 		})
 	register(s, op{Route: wire.ListRunnerChannels, auth: apiToken, may: onShared(access.View), tag: "Runners", summary: "List update channels by name",
-		problems: listing},
+		problems: append(codes{fairlead.CodeRoleMissing}, listing...)},
 		func(ctx context.Context, in *ListInput) (*paged[wire.RunnerChannel], error) {
 			return list(in, all[control.Channel](), renderChannel, func(q fairlead.PageQuery) ([]control.Channel, string, error) { return c.Channels(ctx, q) })
 		})

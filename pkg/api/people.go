@@ -35,7 +35,7 @@ func (s *server) peopleRoutes(c *control.Control) {
 			i, err := c.SetLoginIssuer(ctx, callerOf(ctx).user, in.Issuer, readIssuer(in.Body))
 			return answer(renderIssuer(i), err)
 		})
-	register(s, op{Route: wire.ListLoginIssuers, auth: apiToken, may: onShared(access.View), tag: "People", summary: "List the issuers at which people log in by name, all of them"},
+	register(s, op{Route: wire.ListLoginIssuers, auth: apiToken, may: onShared(access.View), tag: "People", summary: "List the issuers at which people log in by name, all of them", problems: codes{fairlead.CodeRoleMissing}},
 		func(ctx context.Context, _ *struct{}) (*body[wire.Page[wire.LoginIssuer]], error) {
 			issuers, err := c.LoginIssuers(ctx)
 			page := wire.Page[wire.LoginIssuer]{Items: []wire.LoginIssuer{}}
@@ -70,6 +70,14 @@ func (s *server) loginRoutes(c *control.Control) {
 			l, err := c.LogIn(ctx, control.LoginProof{Issuer: in.Body.Issuer, IDToken: in.Body.IDToken, Nonce: in.Body.Nonce, Org: fairlead.OrgID(in.Body.Org)})
 			return answer(wire.Login{Token: l.Token, ExpiresAt: l.Expires.UTC(), Org: string(l.Org), User: renderUser(l.User)}, err)
 		})
+	type use struct{ Body wire.UseLinkRequest }
+	register(s, op{Route: wire.UseLink, auth: unauthenticated, may: open(), tag: "People", summary: "Log in with a login link, once", status: http.StatusCreated,
+		doc:      "The answer has a token for thirty days. It permits what the roles of the user permit at the time of each request.",
+		problems: codes{fairlead.CodeLoginRefused}},
+		func(ctx context.Context, in *use) (*body[wire.Login], error) {
+			l, err := c.LogInByLink(ctx, in.Body.Token)
+			return answer(wire.Login{Token: l.Token, ExpiresAt: l.Expires.UTC(), Org: string(l.Org), User: renderUser(l.User)}, err)
+		})
 	register(s, op{Route: wire.LogOut, auth: apiToken, may: eachCaller(), tag: "People", summary: "End the login whose token this request has", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeNotLogin}},
 		func(ctx context.Context, _ *struct{}) (*struct{}, error) {
@@ -86,7 +94,7 @@ func (s *server) loginRoutes(c *control.Control) {
 }
 
 func (s *server) userRoutes(c *control.Control) {
-	granting := codes{fairlead.CodeInvalidName, fairlead.CodeInvalidRole, fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound, fairlead.CodeRoleMissing, fairlead.CodeOperatorOnly}
+	granting := codes{fairlead.CodeInvalidName, fairlead.CodeInstallNotFound, fairlead.CodeInvalidRole, fairlead.CodeInvalidGroup, fairlead.CodeGroupNotFound, fairlead.CodeRoleMissing, fairlead.CodeOperatorOnly}
 	type invite struct {
 		OnceInput
 		Body wire.InviteUserRequest
@@ -129,6 +137,13 @@ func (s *server) userRoutes(c *control.Control) {
 		problems: codes{fairlead.CodeUserNotFound, fairlead.CodeRoleMissing, fairlead.CodeOperatorOnly, fairlead.CodeLastOwner}},
 		func(ctx context.Context, in *UserPath) (*struct{}, error) {
 			return nil, c.DeleteUser(ctx, callerOf(ctx).who, in.User)
+		})
+	register(s, op{Route: wire.CreateLink, auth: apiToken, may: eachCaller(), tag: "People", summary: "Make a login link for a person of a customer", status: http.StatusCreated,
+		doc:      "Only people whose roles are all at installs log in with a link. It replaces an earlier one, and expires after seven days. An owner of the org makes the link of the first security of an install, until this person has logged in; after that, only security makes links.",
+		problems: codes{fairlead.CodeUserNotFound, fairlead.CodeInvalidRole, fairlead.CodeRoleMissing, fairlead.CodeOperatorOnly}},
+		func(ctx context.Context, in *UserPath) (*body[wire.LoginLink], error) {
+			l, err := c.CreateLoginLink(ctx, callerOf(ctx).who, in.User)
+			return answer(wire.LoginLink{Token: l.Token, ExpiresAt: l.Expires.UTC()}, err)
 		})
 	register(s, op{Route: wire.EndLogins, auth: apiToken, may: eachCaller(), tag: "People", summary: "End all logins of a user", status: http.StatusNoContent,
 		doc:      "The user can log in again.",

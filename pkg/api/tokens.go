@@ -27,7 +27,7 @@ func seesToken(ctx context.Context) func(control.Token) (bool, error) {
 func readBindings(in []wire.RoleBinding) []access.Binding {
 	var out []access.Binding
 	for _, b := range in {
-		out = append(out, access.Binding{Role: access.Role(b.Role), Group: placement.Path(b.Group), App: b.App})
+		out = append(out, access.Binding{Role: access.Role(b.Role), Group: placement.Path(b.Group), App: b.App, InstallName: b.Install})
 	}
 	return out
 }
@@ -35,7 +35,7 @@ func readBindings(in []wire.RoleBinding) []access.Binding {
 func renderBindings(in []access.Binding) []wire.RoleBinding {
 	out := []wire.RoleBinding{}
 	for _, b := range in {
-		out = append(out, wire.RoleBinding{Role: string(b.Role), Group: string(b.Group), App: b.App})
+		out = append(out, wire.RoleBinding{Role: string(b.Role), Group: string(b.Group), App: b.App, Install: b.InstallName})
 	}
 	return out
 }

@@ -42,12 +42,16 @@ func (o *Objects) Install(ctx context.Context, name string) (access.Object, erro
 	if err == nil && r.Version == 0 {
 		err = fairlead.NotFound(fairlead.CodeInstallNotFound, name)
 	}
-	return access.InstallObject(o.org, r.V.Group, r.V.App), err
+	return objectOf(o.org, r.V), err
+}
+
+func objectOf(org fairlead.OrgID, v store.Install) access.Object {
+	return access.InstallObject(org, v.Group, v.App).Existing(v.ID, v.CustomerApproves)
 }
 
 // OfInstall returns the object of an install that was read.
 func (o *Objects) OfInstall(v Install) access.Object {
-	return access.InstallObject(o.org, v.Group, v.App)
+	return access.InstallObject(o.org, v.Group, v.App).Existing(v.ID, v.CustomerApproves)
 }
 
 // OfApp returns the object of an app that was read.
@@ -63,7 +67,7 @@ func (o *Objects) ofInstall(ctx context.Context, name string, id fairlead.Instal
 	if err != nil || r.V.ID != id { // another install has the name now
 		return access.InstallObject(o.org, "", app), err
 	}
-	return access.InstallObject(o.org, r.V.Group, r.V.App), nil
+	return objectOf(o.org, r.V), nil
 }
 
 // Deployment returns the object of a deployment.

@@ -111,11 +111,14 @@ func (c *Control) InviteUser(ctx context.Context, by access.Principal, in NewUse
 		if len(all) >= MaxUsers {
 			return fairlead.Conflict(fairlead.CodeTooManyUsers, "there are %d users, the largest number allowed", len(all))
 		}
+		if err := securityDecides(by, all, in.Bindings); err != nil {
+			return err
+		}
 		u := store.User{Actors: tx.Made(), ID: id, Org: by.Org, Email: in.Email, Operator: in.Operator, Bindings: in.Bindings, Invited: tx.Now}
 		out = userOf(u)
 		tx.PutUser(store.Stored[store.User]{V: u})
 		tx.PutUserRef(byEmail(u.Email), store.UserRef{Org: u.Org, Email: u.Email})
-		return nil
+		return c.markApprovers(tx, by.Org, all, store.User{}, u)
 	})
 	if err != nil {
 		return Person{}, err
@@ -130,9 +133,12 @@ func (c *Control) Users(ctx context.Context, org fairlead.OrgID, q fairlead.Page
 	return kernel.List(p, err, userOf)
 }
 
-// SeesUser reports whether the caller may see and change the user: it may give all roles of the user, or it is the user.
+// SeesUser reports whether the caller may see the user: it may give all roles of the user, or it is the user. An owner of the whole
+// org also sees the customer's people.
 func SeesUser(by access.Principal, u Person) bool {
-	return by.ID == u.ID || len(u.Bindings) > 0 && !slices.ContainsFunc(u.Bindings, func(b access.Binding) bool { return !by.MayGrant(b) })
+	return by.ID == u.ID || len(u.Bindings) > 0 && !slices.ContainsFunc(u.Bindings, func(b access.Binding) bool {
+		return !by.MayGrant(b) && (b.Install == "" || !by.MayEverywhere(access.ManagePeople))
+	})
 }
 
 // findUser returns a user of the caller's org by its email or identifier. A user whom the caller may not see is not found.
@@ -201,10 +207,18 @@ func (c *Control) UpdateUser(ctx context.Context, by access.Principal, which str
 		if err := c.keepsOwner(tx, before, u.V); err != nil {
 			return err
 		}
+		all, err := c.Store.AllUsers(ctx, by.Org)
+		if err != nil {
+			return err
+		}
+		if err := securityDecides(by, all, u.V.Bindings); err != nil {
+			return err
+		}
 		tx.PutUser(u)
+		after := u.V
 		u.V.ChangedBy = tx.By
 		out = userOf(u.V)
-		return nil
+		return c.markApprovers(tx, by.Org, all, before, after)
 	})
 	return out, err
 }
@@ -215,7 +229,8 @@ func (c *Control) changeable(tx *kernel.Tx, by access.Principal, which string, o
 	if err != nil {
 		return u, err
 	}
-	if slices.ContainsFunc(u.V.Bindings, func(b access.Binding) bool { return !by.MayGrant(b) }) { // sees itself, and may not change itself
+	self := by.ID == u.V.ID && slices.ContainsFunc(u.V.Bindings, func(b access.Binding) bool { return b.Install != "" }) // security must not make itself an approver
+	if self || slices.ContainsFunc(u.V.Bindings, func(b access.Binding) bool { return !by.MayGrant(b) }) {               // sees itself, and may not change itself
 		return u, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeRoleMissing, Message: fmt.Sprintf("%s %s may not change user %s", by.Kind, by.Name, u.V.Email),
 			Hint: "Only an owner at each place of the user's roles changes them."}
 	}
@@ -228,7 +243,7 @@ func (c *Control) changeable(tx *kernel.Tx, by access.Principal, which string, o
 // DeleteUser deletes a user. Its logins are over at once.
 func (c *Control) DeleteUser(ctx context.Context, by access.Principal, which string) error {
 	return c.Transact(ctx, "delete user "+which, func(tx *kernel.Tx) error {
-		u, err := c.changeable(tx, by, which, false)
+		u, err := c.removable(tx, by, which)
 		if err != nil {
 			return tx.Deleted(err)
 		}
@@ -242,8 +257,13 @@ func (c *Control) DeleteUser(ctx context.Context, by access.Principal, which str
 		if u.V.Subject != "" {
 			tx.DropUserRef(bySubject(u.V.Issuer, u.V.Subject), u.V.Org)
 		}
+		tx.DropLoginLink(u.V.Link)
 		tx.DeleteUser(u)
-		return nil
+		all, err := c.Store.AllUsers(ctx, by.Org)
+		if err != nil {
+			return err
+		}
+		return c.markApprovers(tx, by.Org, all, u.V, store.User{})
 	})
 }
 

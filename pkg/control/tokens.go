@@ -67,6 +67,9 @@ func (c *Control) CreateToken(ctx context.Context, by access.Principal, in NewTo
 	if in.Bindings, err = c.grantable(ctx, by, in.Bindings, "create a token with"); err != nil {
 		return Token{}, err
 	}
+	if slices.ContainsFunc(in.Bindings, func(b access.Binding) bool { return b.Install != "" }) {
+		return Token{}, fairlead.Invalid(fairlead.CodeInvalidRole, "a token has no role at one install: only people of the customer have")
+	}
 	in.Expires = in.Expires.UTC().Truncate(time.Millisecond)
 	id := c.IDs(fairlead.PrefixToken)
 	random := identity.NewToken(identity.PrefixAPI)
@@ -137,6 +140,13 @@ func (c *Control) grantable(ctx context.Context, by access.Principal, asked []ac
 	}
 	out := make([]access.Binding, 0, len(asked))
 	for _, b := range asked {
+		if b.InstallName != "" {
+			id, err := c.visibleInstall(ctx, by, b.InstallName)
+			if err != nil {
+				return nil, err
+			}
+			b.Install = id
+		}
 		if err := b.Check(); err != nil {
 			return nil, err
 		}
@@ -145,7 +155,7 @@ func (c *Control) grantable(ctx context.Context, by access.Principal, asked []ac
 			return nil, err
 		}
 		b.Group = path // "/" is the whole org
-		if !by.MayGrant(b) {
+		if !by.MayGrant(b) && !mayBeFirst(by, b) {
 			return nil, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeRoleMissing,
 				Message: fmt.Sprintf("%s %s may not %s the role %s: it is %s", by.Kind, by.Name, deed, b, access.Describe(by.Bindings)),
 				Hint:    "A caller gives roles only where it is an owner itself. Name a role and a place with {token.create}, or ask an owner of the org."}

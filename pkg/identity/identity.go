@@ -41,6 +41,7 @@ const LoginNonce Purpose = "flo"
 const (
 	PrefixAPI       = "fla" // control API
 	PrefixLogin     = "flu" // control API, for a person who has logged in
+	PrefixLink      = "fli" // control API, one login of a person of a customer
 	PrefixEnrolment = "fle" // single-use enrolment
 )
 

@@ -160,6 +160,7 @@ func loginKey(hash string) engine.Key { return key(join("LOGIN", hash), "LOGIN")
 func loginRefKey(org fairlead.OrgID, of, id string) engine.Key {
 	return key(loginsPartition(org), join(of, id))
 }
+func loginLinkKey(hash string) engine.Key   { return key(join("LOGINLINK", hash), "LOGINLINK") }
 func loginIssuerKey(name string) engine.Key { return key(loginIssuersPartition(), name) }
 func countKey(c Counted) engine.Key         { return key(ofOrg(c.Org, "COUNT"), string(c.Quota)) }
 func generationKey() engine.Key             { return key("GENERATION", "GENERATION") }

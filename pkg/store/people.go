@@ -26,6 +26,21 @@ type User struct {
 	Subject  string    `json:"subject,omitempty"`
 	Invited  time.Time `json:"invited"`
 	LoggedIn time.Time `json:"logged_in,omitzero"` // time of the last login; zero: never
+	// Link is the hash of the login link that the person can use; "": none.
+	Link string `json:"link,omitempty"`
+}
+
+// OfCustomer reports whether all roles of the user are at installs: it is a person of a customer.
+func (u User) OfCustomer() bool {
+	return len(u.Bindings) > 0 && !slices.ContainsFunc(u.Bindings, func(b access.Binding) bool { return b.Install == "" })
+}
+
+// LoginLink is a token of a person of a customer that is good for one login. It is stored under the hash of the token.
+type LoginLink struct {
+	Org     fairlead.OrgID `json:"org"`
+	Email   string         `json:"email"`
+	Of      string         `json:"of"` // identifier of the user
+	Expires time.Time      `json:"expires"`
 }
 
 // Owns reports whether the user is an owner of the whole org, and has logged in.
@@ -120,6 +135,23 @@ func (t *Tx) DropLogin(org fairlead.OrgID, of string, r LoginRef) {
 // Logins lists the logins of a user, the oldest first; there are at most a few. Some may have expired.
 func (s *Store) Logins(ctx context.Context, org fairlead.OrgID, of string) ([]Stored[LoginRef], error) {
 	return all[LoginRef](ctx, s, engine.Query{Partition: loginsPartition(org), Prefix: join(of, "")})
+}
+
+// LoginLink returns a login link by the hash of its token.
+func (s *Store) LoginLink(ctx context.Context, hash string) (Stored[LoginLink], error) {
+	return get[LoginLink](ctx, s, loginLinkKey(hash), missing(fairlead.CodeTokenNotFound, "given"))
+}
+
+// PutLoginLink writes a login link, which expires by itself.
+func (t *Tx) PutLoginLink(hash string, v LoginLink) {
+	put(t, loginLinkKey(hash), Stored[LoginLink]{V: v}, expires(v.Expires))
+}
+
+// DropLoginLink removes a login link, if it is there. The hash "" is none.
+func (t *Tx) DropLoginLink(hash string) {
+	if hash != "" {
+		t.drop(loginLinkKey(hash))
+	}
 }
 
 // LoginIssuer returns an issuer of logins by name.

@@ -92,6 +92,8 @@ type Install struct {
 	// empty before the first one and after a teardown.
 	Deployed  fairlead.VersionID `json:"deployed,omitempty"`
 	Scheduled bool               `json:"scheduled,omitempty"` // whether it has an ActionSchedule
+	// CustomerApproves: a user has the role of an approver at this install. Then no other person approves its plans.
+	CustomerApproves bool `json:"customer_approves,omitempty"`
 	// Restored is the time of a restore of the table. Jobs after the backup may have made
 	// components of which the install has no record; zero: the install is younger.
 	Restored time.Time `json:"restored,omitzero"`

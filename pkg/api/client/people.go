@@ -17,6 +17,12 @@ func (c *Client) LogIn(ctx context.Context, in wire.LogInRequest) (wire.Login, e
 	return get[wire.Login](ctx, c, call{route: wire.LogIn, in: in, once: true})
 }
 
+// UseLoginLink trades a login link for a token of the control plane. It needs no token. It is not repeated, because a link is good
+// for one login.
+func (c *Client) UseLoginLink(ctx context.Context, in wire.UseLinkRequest) (wire.Login, error) {
+	return get[wire.Login](ctx, c, call{route: wire.UseLink, in: in, once: true})
+}
+
 // LogOut ends the login whose token the client has.
 func (c *Client) LogOut(ctx context.Context) error {
 	_, err := c.do(ctx, call{route: wire.LogOut}, nil)
@@ -52,6 +58,11 @@ func (c *Client) UpdateUser(ctx context.Context, user string, in wire.UpdateUser
 func (c *Client) DeleteUser(ctx context.Context, user string) error {
 	_, err := c.do(ctx, call{route: wire.DeleteUser, path: vars{"user": user}}, nil)
 	return err
+}
+
+// CreateLoginLink makes a login link for a person of a customer. It is not repeated, because each answer has another link.
+func (c *Client) CreateLoginLink(ctx context.Context, user string) (wire.LoginLink, error) {
+	return get[wire.LoginLink](ctx, c, call{route: wire.CreateLink, path: vars{"user": user}, once: true})
 }
 
 // EndLogins ends all logins of a user.

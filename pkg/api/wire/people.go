@@ -9,6 +9,7 @@ import (
 var (
 	BeginLogin = Route{"begin-login", "GET", "/v1/login"}
 	LogIn      = Route{"log-in", "POST", "/v1/logins"}
+	UseLink    = Route{"use-login-link", "POST", "/v1/logins/link"}
 	LogOut     = Route{"log-out", "DELETE", "/v1/logins/current"}
 	GetCaller  = Route{"get-caller", "GET", "/v1/caller"}
 
@@ -17,6 +18,7 @@ var (
 	GetUser    = Route{"get-user", "GET", "/v1/users/{user}"}
 	UpdateUser = Route{"update-user", "PATCH", "/v1/users/{user}"}
 	DeleteUser = Route{"delete-user", "DELETE", "/v1/users/{user}"}
+	CreateLink = Route{"create-login-link", "POST", "/v1/users/{user}/link"}
 	EndLogins  = Route{"end-logins", "DELETE", "/v1/users/{user}/logins"}
 
 	SetLoginIssuer    = Route{"set-login-issuer", "PUT", "/v1/login-issuers/{issuer}"}
@@ -55,6 +57,17 @@ type Login struct {
 	User      User      `json:"user"`
 }
 
+// LoginLink is a token that is good for one login of a person of a customer.
+type LoginLink struct {
+	Token     string    `json:"token" doc:"Give it to the person by a channel that others do not read"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// UseLinkRequest trades a login link for a login.
+type UseLinkRequest struct {
+	Token string `json:"token" minLength:"1" maxLength:"255" doc:"Token of the login link"`
+}
+
 // Caller is who sent a request.
 type Caller struct {
 	Kind      string        `json:"kind" enum:"token,user" doc:"What the caller is"`
@@ -70,7 +83,7 @@ type Caller struct {
 type InviteUserRequest struct {
 	Email    string        `json:"email" minLength:"3" maxLength:"254" form:"email" doc:"By which the issuer knows the person. Case is ignored"`
 	Operator bool          `json:"operator,omitempty" doc:"Whether the person may change what all orgs share; only an operator may invite an operator"`
-	Roles    []RoleBinding `json:"roles" minItems:"1" maxItems:"20" doc:"What the person may do, and where. The caller must be an owner at each of these places"`
+	Roles    []RoleBinding `json:"roles" minItems:"1" maxItems:"20" doc:"What the person may do, and where. The caller must be an owner at each of these places, or security at an install. An owner of the org invites viewers of an install, and its first security"`
 }
 
 // UpdateUserRequest changes a user; what is absent stays.

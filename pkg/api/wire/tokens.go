@@ -21,9 +21,11 @@ type CreateTokenRequest struct {
 
 // RoleBinding is a role at a place: in a group with the groups below it, in an app with its installs, or in the whole org.
 type RoleBinding struct {
-	Role  string `json:"role" enum:"owner,deployer,approver,viewer" doc:"What it may do; docs/operations/people.md has the table"`
-	Group string `json:"group,omitempty" maxLength:"900" form:"group" doc:"Path of the group; absent together with app: the whole org"`
+	Role  string `json:"role" enum:"owner,deployer,approver,viewer,security" doc:"What it may do; docs/operations/people.md has the table"`
+	Group string `json:"group,omitempty" maxLength:"900" form:"group" doc:"Path of the group; absent together with app and install: the whole org"`
 	App   string `json:"app,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of the app, which need not exist yet"`
+	// Only users have a role at an install.
+	Install string `json:"install,omitempty" maxLength:"63" form:"name-or-none" doc:"Name of the install: a role approver, viewer or security of a person of the customer"`
 }
 
 // Token is an API token.

@@ -24,6 +24,7 @@ import (
 // loginFlags choose how a person logs in.
 type loginFlags struct {
 	issuer, org string
+	link        string // file of a login link
 	device      bool
 }
 
@@ -36,7 +37,8 @@ you can read. Without a URL, the command uses the control plane of the last logi
 
 The command opens a browser, in which you log in at the issuer of the control plane. With
 --device it prints a URL and a code instead: open the URL on any device and type the code.
-The token is valid for twelve hours.
+The token is valid for twelve hours. A person of a customer can also log in with a login
+link, once: --link-file FILE. This token is valid for thirty days.
 
 Programs log in with an API token: give it with --token-file FILE or in $FAIRLEAD_TOKEN.
 With --token-file - the command reads it from the standard input. The command then calls
@@ -44,6 +46,7 @@ the control plane to verify the token. A token is never printed.
 The command also stores the values of --ca-file and --allow-plain-http.`,
 		Example: `  fairlead login https://fairlead.example.com
   fairlead login https://fairlead.example.com --device
+  fairlead login https://fairlead.example.com --link-file link
   fairlead login https://fairlead.example.com --token-file ~/token
   pass fairlead/token | fairlead login https://fairlead.example.com --token-file -`,
 		Args: cobra.MaximumNArgs(1),
@@ -74,6 +77,7 @@ The command also stores the values of --ca-file and --allow-plain-http.`,
 	}
 	cmd.Flags().BoolVar(&f.device, "device", false, "log in on another device: print a URL and a code")
 	cmd.Flags().StringVar(&f.issuer, "issuer", "", "log in at the issuer with this `NAME`, if the control plane has several")
+	cmd.Flags().StringVar(&f.link, "link-file", "", "log in with the login link in this `FILE`")
 	cmd.Flags().StringVar(&f.org, "org", "", "log in to this `ORG`, if several have invited you")
 	return cmd
 }
@@ -107,8 +111,20 @@ func (c *cli) loginTarget(args []string) (profile.Target, error) {
 	return target, nil
 }
 
-// logIn lets the person log in at an issuer of the control plane.
+// logIn lets the person log in at an issuer of the control plane, or with a login link.
 func (c *cli) logIn(ctx context.Context, cl *client.Client, f loginFlags) (wire.Login, error) {
+	if f.link != "" {
+		file, err := os.Open(f.link)
+		if err != nil {
+			return wire.Login{}, usage("Name a file that contains only the login link.", "the login link cannot be read: %v", err)
+		}
+		defer file.Close()
+		link, err := profile.ReadToken(file, f.link)
+		if err != nil {
+			return wire.Login{}, err
+		}
+		return cl.UseLoginLink(ctx, wire.UseLinkRequest{Token: link})
+	}
 	begun, err := cl.BeginLogin(ctx)
 	if err != nil {
 		return wire.Login{}, err

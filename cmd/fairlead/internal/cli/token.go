@@ -71,9 +71,9 @@ deploys with --auto-approve is both, deployer and approver.`,
 }
 
 // bindings returns each role at each place. Without a place, the roles hold in the whole org.
-func bindings(roles, groups, apps []string) (out []wire.RoleBinding) {
+func bindings(roles, groups, apps, installs []string) (out []wire.RoleBinding) {
 	for _, role := range roles {
-		if len(groups)+len(apps) == 0 {
+		if len(groups)+len(apps)+len(installs) == 0 {
 			out = append(out, wire.RoleBinding{Role: role})
 		}
 		for _, g := range groups {
@@ -81,6 +81,9 @@ func bindings(roles, groups, apps []string) (out []wire.RoleBinding) {
 		}
 		for _, a := range apps {
 			out = append(out, wire.RoleBinding{Role: role, App: a})
+		}
+		for _, i := range installs {
+			out = append(out, wire.RoleBinding{Role: role, Install: i})
 		}
 	}
 	return out

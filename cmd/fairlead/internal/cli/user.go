@@ -14,22 +14,28 @@ import (
 func (c *cli) user() *cobra.Command {
 	return noun("user", "Invite people, and set what they may do",
 		"A user is a person who may log in with 'fairlead login'. The issuer of the control plane\nknows the person by the email. The roles of the user are the same as those of a token.",
-		c.userInvite(), c.userList(), c.userShow(), c.userUpdate(), c.userLogout(), c.userDelete())
+		c.userInvite(), c.userList(), c.userShow(), c.userUpdate(), c.userLink(), c.userLogout(), c.userDelete())
 }
 
 // roleFlags are the flags that name roles and places.
-type roleFlags struct{ roles, groups, apps []string }
+type roleFlags struct{ roles, groups, apps, installs []string }
+
+// registerInstalls adds the flag of roles at installs, which only users have.
+func (f *roleFlags) registerInstalls(c *cli, cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.installs, "install", nil, "the user is a person of the customer and has its roles in this `INSTALL`: approver, viewer or security; can be repeated")
+	c.flagNames(cmd, "install", installNames)
+}
 
 func (f *roleFlags) register(c *cli, cmd *cobra.Command, of string, defaults []string) {
-	cmd.Flags().StringArrayVar(&f.roles, "role", defaults, "a `ROLE` of the "+of+": owner, deployer, approver or viewer; can be repeated")
+	cmd.Flags().StringArrayVar(&f.roles, "role", defaults, "a `ROLE` of the "+of+": owner, deployer, approver or viewer, or security at an install; can be repeated")
 	cmd.Flags().StringArrayVar(&f.groups, "group", nil, "the "+of+" has its roles in the group with this `PATH`, and below; can be repeated")
 	cmd.Flags().StringArrayVar(&f.apps, "app", nil, "the "+of+" has its roles in this `APP` and its installs; can be repeated")
 	c.flagNames(cmd, "group", groupPaths)
 	c.flagNames(cmd, "app", appNames)
-	c.must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"owner", "deployer", "approver", "viewer"}, cobra.ShellCompDirectiveNoFileComp)))
+	c.must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"owner", "deployer", "approver", "viewer", "security"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-func (f *roleFlags) bindings() []wire.RoleBinding { return bindings(f.roles, f.groups, f.apps) }
+func (f *roleFlags) bindings() []wire.RoleBinding { return bindings(f.roles, f.groups, f.apps, f.installs) }
 
 func (c *cli) userInvite() *cobra.Command {
 	var in wire.InviteUserRequest
@@ -40,8 +46,13 @@ func (c *cli) userInvite() *cobra.Command {
 login' with the URL of the control plane, which you give to the person.
 
 The user has each role in each group and app that you name, and in all groups below. Without
---group and --app it has its roles in the whole org. You must be an owner there.`,
+--group and --app it has its roles in the whole org. You must be an owner there.
+
+With --install the user is a person of the customer, who sees only this install. An owner
+of the org invites viewers and the first person with the role security. This person invites
+the approvers. Once an install has an approver, only its approvers approve.`,
 		Example: `  fairlead user invite eva@example.com --role approver --role viewer --group customers
+  fairlead user invite sam@customer.example --role security --install acme
   fairlead user invite carol@example.com --role owner --operator`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			in.Email, in.Roles = args[0], f.bindings()
@@ -53,6 +64,7 @@ The user has each role in each group and app that you name, and in all groups be
 		}),
 	}
 	f.register(c, cmd, "user", nil)
+	f.registerInstalls(c, cmd)
 	cmd.Flags().BoolVar(&in.Operator, "operator", false, "invite an operator, who can change objects that all orgs share; you must be an operator too")
 	return cmd
 }
@@ -100,7 +112,30 @@ each place of the old and of the new roles. The last owner of the org stays one.
 		},
 	}
 	f.register(c, cmd, "user", nil)
+	f.registerInstalls(c, cmd)
 	cmd.Flags().BoolVar(&operator, "operator", false, "make the user an operator; with =false, make it none")
+	return cmd
+}
+
+func (c *cli) userLink() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use: "link EMAIL|ID", Short: "Make a login link for a person of a customer",
+		Long: `Makes a login link and prints it once. The person uses it with 'fairlead login --link-file',
+once and within seven days, and needs no account at an issuer. A new link replaces an
+earlier one. Send it by a channel that others do not read. Only people whose roles are all
+at installs log in with a link.`,
+		Example:           "  fairlead user link sam@customer.example --out link",
+		ValidArgsFunction: c.names(userEmails),
+		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
+			l, err := cl.CreateLoginLink(ctx, args[0])
+			if err != nil {
+				return nil, err
+			}
+			return c.writeSecret(out, l.Token, "for one login, until "+view.Time(l.ExpiresAt), view.LoginLink(l))
+		}),
+	}
+	cmd.Flags().StringVar(&out, "out", "", "write the link to this `FILE`")
 	return cmd
 }
 

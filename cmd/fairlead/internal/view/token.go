@@ -38,6 +38,8 @@ func Roles(in []wire.RoleBinding) string {
 			texts = append(texts, b.Role+" of group "+b.Group)
 		case b.App != "":
 			texts = append(texts, b.Role+" of app "+b.App)
+		case b.Install != "":
+			texts = append(texts, b.Role+" of install "+b.Install)
 		default:
 			texts = append(texts, b.Role+" of the org")
 		}

@@ -45,6 +45,15 @@ func (u User) Human(p *Page) {
 	}
 }
 
+// LoginLink is a new login link.
+type LoginLink wire.LoginLink
+
+// JSON returns the wire.LoginLink.
+func (l LoginLink) JSON() any { return wire.LoginLink(l) }
+
+// Human writes only the token, so that it can be piped.
+func (l LoginLink) Human(p *Page) { p.Line("%s", l.Token) }
+
 // Issuers is a listing of issuers at which people log in.
 type Issuers []wire.LoginIssuer
 

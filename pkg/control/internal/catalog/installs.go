@@ -46,6 +46,8 @@ type Install struct {
 	Key     *InstallKey    // encrypts its secrets; nil: the control plane seals them
 	Moving  fairlead.JobID // the job that moves its states; "": none
 	Created time.Time
+	// CustomerApproves: only people of the customer approve its plans.
+	CustomerApproves bool
 
 	Components []Component
 	State      string                // new, deployed, partial, torn-down
@@ -522,7 +524,7 @@ func keyedInstall(tx *kernel.Tx, in store.Install) (Install, error) {
 
 func installOf(tx *kernel.Tx, in store.Install) (Install, error) {
 	out := Install{Actors: in.Actors, ID: in.ID, Name: in.Name, App: in.App, Runner: runners.RunnerOf(in), Group: in.Group, Labels: in.Labels,
-		Inputs: make(map[string]Input, len(in.Inputs)), Active: in.Active, Queue: in.Queue, Created: in.Created, State: "new"}
+		Inputs: make(map[string]Input, len(in.Inputs)), Active: in.Active, Queue: in.Queue, Created: in.Created, CustomerApproves: in.CustomerApproves, State: "new"}
 	if b := in.Bound; b != nil {
 		out.Bound = &Bound{Runner: b.Runner, Org: b.Org, Name: b.Name}
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
+	"github.com/fairlead/fairlead/runner/internal/installseed"
 	"github.com/fairlead/fairlead/test/hostile/reach"
 	"github.com/fairlead/fairlead/test/plane"
 	"github.com/fairlead/fairlead/tools/dockerd"
@@ -159,6 +160,9 @@ func (h *hostileWorld) plant(data string, uid int) {
 		if err := os.WriteFile(file, []byte("of others"), 0o600); err != nil {
 			h.t.Fatal(err)
 		}
+	}
+	if err := os.WriteFile(filepath.Join(data, installseed.File), []byte(rand.Text()+rand.Text()), 0o600); err != nil {
+		h.t.Fatal(err)
 	}
 	l, err := net.Listen("unix", h.targets.Socket)
 	if err != nil {

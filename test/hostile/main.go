@@ -148,6 +148,7 @@ func attack(t reach.Targets) error {
 	data := func(path ...string) string { return filepath.Join(append([]string{t.Data}, path...)...) }
 	tries := map[reach.Capability]try{
 		reach.ReadAgentKey:      anyOf(read(data("identity.key")), read(data("identity.json"))),
+		reach.ReadInstallSeed:   read(data("install-key.seed")),
 		reach.ReadAgentMemory:   anyOf(each(p.agent, environ), each(p.agent, memory)),
 		reach.ReadOwnStep:       anyOf(each(p.step, environ), each(p.step, memory)),
 		reach.ReadUserFile:      read(t.UserFile),

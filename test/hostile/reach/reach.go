@@ -7,6 +7,7 @@ type Capability string
 // What the tool tries. Table describes each.
 const (
 	ReadAgentKey      Capability = "read-agent-key"
+	ReadInstallSeed   Capability = "read-install-seed"
 	ReadAgentMemory   Capability = "read-agent-memory"
 	ReadOwnStep       Capability = "read-own-step"
 	ReadUserFile      Capability = "read-user-file"
@@ -57,6 +58,7 @@ type Row struct {
 func Table() []Row {
 	return []Row{
 		{ReadAgentKey, "read", "the agent's private key and its pinned keys", false, false},
+		{ReadInstallSeed, "read", "the seed of the install keys, in the agent's data folder", false, false},
 		{ReadAgentMemory, "read", "environment or memory of the agent", false, true},
 		{ReadOwnStep, "read", "environment or memory of its own step, which has the lease", false, true},
 		{ReadUserFile, "read", "a file of the agent's user that no setting names", false, false},

@@ -171,6 +171,7 @@ var rules = []rule{
 	{"test/plane", "test/proxy pkg/... events", "it runs the control plane in the process of a test"},
 	{"test/proxy", "pkg/api/wire", "a proxy that injects faults needs only the routes of the API"},
 	{"test/thief", "", "it attacks a runner as a program of a vendor, which knows nothing of the runner's code"},
+	{"test/hostile test/hostile/reach", "test/hostile/reach", "it attacks a runner as a program of a vendor, which knows nothing of the runner's code"},
 	{"test/vendortool", "", "it is a program in an image of a vendor, which knows nothing of the runner's code"},
 	{"test/hosts", "", "serving host names does not depend on the services"},
 	{"test/tofu", "", "finding a tool does not depend on its user"},

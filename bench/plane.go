@@ -136,7 +136,7 @@ func (p *plane) startWith(ctx context.Context, runner string, o agentOptions) (*
 	if err := os.WriteFile(token, []byte(enrolment.Token+"\n"), 0o600); err != nil {
 		return nil, err
 	}
-	args := []string{"agent", "--url", p.URL(), "--data", filepath.Join(p.dir, "runner-"+runner),
+	args := []string{"agent", "--shared-process", "true", "--url", p.URL(), "--data", filepath.Join(p.dir, "runner-"+runner),
 		"--enrolment-token-file", token, "--log-level", "warn"}
 	if o.concurrency > 0 {
 		args = append(args, "--config", fmt.Sprintf("{runner_configuration: {type: local, concurrency: %d}}", o.concurrency))

@@ -120,6 +120,7 @@ func startWith(t testing.TB, url, program, data string, attr *syscall.SysProcAtt
 	}
 	cmd := exec.Command(program, "agent", "--url", url, "--data", data, "--log-level", "debug")
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"),
+		"FAIRLEAD_SHARED_PROCESS=true", // many tests have two installs; TestRunnerOfProcessesServesOneInstall has none
 		"AMBIENT_SECRET=must-not-reach-a-tool", "GOCOVERDIR=" + t.TempDir(),
 		// The race detector otherwise keeps every step for a second after its end.
 		"GORACE=atexit_sleep_ms=0", "FAIRLEAD_PASS_ENV=GORACE"}, env...)

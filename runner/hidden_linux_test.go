@@ -57,7 +57,7 @@ func startAs(t *testing.T, s *plane.Plane, uid uint32, env ...string) *agentProc
 	dir, data := foldersOf(t, uid)
 	cmd := exec.Command(filepath.Join(dir, "runner"), "agent", "--url", s.URL(), "--data", data, "--log-level", "debug")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "AMBIENT_SECRET=must-not-reach-a-tool", "GORACE=atexit_sleep_ms=0",
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "FAIRLEAD_SHARED_PROCESS=true", "AMBIENT_SECRET=must-not-reach-a-tool", "GORACE=atexit_sleep_ms=0",
 		"FAIRLEAD_ENROLMENT_TOKEN=" + s.EnrolmentToken(), "FAIRLEAD_TOFU=" + filepath.Join(dir, "tofu"), "FAIRLEAD_PASS_ENV=GORACE"}, env...)
 	return startCommand(t, cmd, data)
 }

@@ -341,3 +341,30 @@ t group 'echo 0 >%s'`, filepath.Join(string(own), "cgroup.procs"))
 		}
 	}
 }
+
+// An agent whose jobs are processes serves one install, whatever the control plane sends, also after a restart. The refusal tells the
+// operator what to do, and the job of the first install goes on.
+func TestRunnerOfProcessesServesOneInstall(t *testing.T) {
+	t.Parallel()
+	s := plane.New(t, plane.Options{})
+	plan := func(install, name string) string {
+		return s.Queue(events.JobSpec{Plugin: "script", Operation: "plan", Install: fairlead.InstallID(install), InstallName: name, Component: "seed", Timeout: 60, Grace: 5,
+			Artifact: s.PushOf("seed", map[string]string{"run": "#!/bin/sh\n"})})
+	}
+	a := startAgent(t, s, "", "FAIRLEAD_SHARED_PROCESS=false")
+	succeeded(t, s.UntilFinished(plan("ins_1", "acme")))
+	for _, restart := range []bool{false, true} {
+		if restart {
+			a.kill()
+			a = startAgent(t, s, a.Data, "FAIRLEAD_SHARED_PROCESS=false")
+		}
+		d := s.UntilDied(plan("ins_2", "globex")).Died
+		if d.Reason != string(fairlead.CauseInstallRefused) || !strings.Contains(d.Message, "serves the install acme") || !strings.Contains(d.Message, "FAIRLEAD_SHARED_PROCESS=true") {
+			t.Errorf("after a restart: %v; reported as %+v", restart, d)
+		}
+		succeeded(t, s.UntilFinished(plan("ins_1", "acme")))
+	}
+	a.kill()
+	startAgent(t, s, a.Data, "FAIRLEAD_SHARED_PROCESS=true")
+	succeeded(t, s.UntilFinished(plan("ins_2", "globex")))
+}

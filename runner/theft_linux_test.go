@@ -493,8 +493,8 @@ func (w *theft) planted(env []string) []string {
 	return env
 }
 
-// startTasks starts an agent whose jobs have a task each.
-func (w *theft) startTasks() {
+// startTasks starts an agent whose jobs have a task each. more are further variables of the agent.
+func (w *theft) startTasks(more ...string) {
 	w.t.Helper()
 	cloud, env := tasksOf(w.t)
 	cloud.Disk, cloud.Environ = "", []string{"AWS_ENDPOINT_URL_STS=" + w.stsURL}
@@ -510,7 +510,7 @@ func (w *theft) startTasks() {
 	if w.row.env != "" {
 		env[len(env)-1] = strings.Replace(env[len(env)-1], "task_definition:", "pass_env: ["+w.row.env+"], task_definition:", 1)
 	}
-	startAt(w.t, w.url, program.Build(w.t, "runner", "-tags=clusters"), w.t.TempDir(), slices.Concat(stackVariables(w.t, w.trusted(), "step-"), w.identity(), env, w.environ())...)
+	startAt(w.t, w.url, program.Build(w.t, "runner", "-tags=clusters"), w.t.TempDir(), slices.Concat(stackVariables(w.t, w.trusted(), "step-"), w.identity(), env, w.environ(), more)...)
 }
 
 func (w *theft) trusted() string { return base64.StdEncoding.EncodeToString(w.plane.PublicKey()) }

@@ -229,6 +229,7 @@ func params(dir string) testscript.Params {
 			// The packages of this binary allocate twice the heap at which the first collection of garbage starts. Each start of a
 			// program takes a fifth less CPU time without it.
 			env.Setenv("GOGC", "400")
+			env.Setenv("FAIRLEAD_SHARED_PROCESS", "true") // many stories have several installs; second-install.txtar shows the default
 			env.Setenv("FAIRLEAD_CONFIG_DIR", filepath.Join(env.WorkDir, ".config"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, ".data"))
 			return nil

@@ -58,7 +58,9 @@ func TestTutorialsRun(t *testing.T) {
 				if err := os.CopyFS(filepath.Join(env.WorkDir, "examples"), os.DirFS("../../examples")); err != nil {
 					return err
 				}
-				return setup(env)
+				err := setup(env)
+				env.Setenv("FAIRLEAD_SHARED_PROCESS", "false") // as a newcomer has it
+				return err
 			}
 			testscript.Run(t, p)
 		})

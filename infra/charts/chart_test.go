@@ -237,7 +237,7 @@ func TestChartSetsDeclaredEnvironment(t *testing.T) {
 	left := map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "traces are off", "FAIRLEAD_ENROLMENT_TOKEN": inThisFile, "FAIRLEAD_DRAIN_FOR": enough,
 		"FAIRLEAD_TOFU": "the image sets it", "FAIRLEAD_MAKE_INSTALL_KEY": "a seed in the pod's folder would be lost with the pod", "FAIRLEAD_PLUGINS": "the image has them beside the runner", "FAIRLEAD_PLUGIN_CACHE": elsewhere, "FAIRLEAD_TF_CLI_CONFIG_FILE": elsewhere, "FAIRLEAD_PASS_ENV": elsewhere,
-		"FAIRLEAD_ISOLATION": elsewhere, "FAIRLEAD_READABLE": elsewhere, "FAIRLEAD_WRITABLE": elsewhere, "FAIRLEAD_PRIVATE": elsewhere, "FAIRLEAD_MODE_PARAMETER": elsewhere, "FAIRLEAD_WARM_TASKS": elsewhere,
+		"FAIRLEAD_ISOLATION": elsewhere, "FAIRLEAD_SHARED_PROCESS": elsewhere, "FAIRLEAD_OWNER_TOKEN_FILE": elsewhere, "FAIRLEAD_READABLE": elsewhere, "FAIRLEAD_WRITABLE": elsewhere, "FAIRLEAD_PRIVATE": elsewhere, "FAIRLEAD_MODE_PARAMETER": elsewhere, "FAIRLEAD_WARM_TASKS": elsewhere,
 		"FAIRLEAD_OIDC_SOURCE": enough, "FAIRLEAD_OIDC_AUDIENCE": "the projected token has it", "ACTIONS_ID_TOKEN_REQUEST_URL": elsewhere,
 		"ACTIONS_ID_TOKEN_REQUEST_TOKEN": elsewhere, "GCE_METADATA_HOST": platform, "AZURE_POD_IDENTITY_AUTHORITY_HOST": platform, "AZURE_CLIENT_ID": platform,
 	}

@@ -40,10 +40,12 @@ type Runner struct {
 
 	WarmTasks int `env:"FAIRLEAD_WARM_TASKS" envDefault:"0" flag:"warm-tasks" doc:"number of tasks that wait for the first jobs of deployments, if the executor starts steps ahead and the runner's configuration does not set job.warm_tasks; each is replaced after 5 minutes"`
 
-	Isolation string   `env:"FAIRLEAD_ISOLATION" envDefault:"wanted" flag:"isolation" doc:"whether the process executor isolates a job's programs from the files and processes of the runner and of other jobs: wanted: if the machine has Landlock; required: without Landlock the agent does not start; off: never"`
-	Readable  []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that isolated jobs may read and execute, in addition to the machine's programs and settings and the paths in the variables of FAIRLEAD_PASS_ENV; if such a folder contains the data folder, all except the data folder"`
-	Writable  []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that isolated jobs may also change, in addition to their own; / permits everything that the agent itself may read and change, except private files"`
-	Private   []string `env:"FAIRLEAD_PRIVATE" flag:"private" doc:"files and folders, separated by commas, that isolated jobs may never access, in addition to the runner's own; they take precedence over readable and writable folders"`
+	Isolation      string   `env:"FAIRLEAD_ISOLATION" envDefault:"wanted" flag:"isolation" doc:"whether the process executor isolates a job's programs from the files and processes of the runner and of other jobs: wanted: if the machine has Landlock; required: without Landlock the agent does not start; off: never"`
+	SharedProcess  string   `env:"FAIRLEAD_SHARED_PROCESS" flag:"shared-process" doc:"true or false, the default: whether the process executor may start jobs of several installs on this machine: they run as one user and reach what the reference of isolation lists; without it, the agent refuses jobs of a second install"`
+	OwnerTokenFile string   `env:"FAIRLEAD_OWNER_TOKEN_FILE" flag:"owner-token-file" doc:"file with an API token of the control plane, only if control plane and runner belong to the same person, as with fairlead dev: with it the agent asks whether the install that it serves still exists, before it serves another one"`
+	Readable       []string `env:"FAIRLEAD_READABLE" flag:"readable" doc:"files and folders, separated by commas, that isolated jobs may read and execute, in addition to the machine's programs and settings and the paths in the variables of FAIRLEAD_PASS_ENV; if such a folder contains the data folder, all except the data folder"`
+	Writable       []string `env:"FAIRLEAD_WRITABLE" envDefault:"/tmp,/var/tmp" flag:"writable" doc:"files and folders, separated by commas, that isolated jobs may also change, in addition to their own; / permits everything that the agent itself may read and change, except private files"`
+	Private        []string `env:"FAIRLEAD_PRIVATE" flag:"private" doc:"files and folders, separated by commas, that isolated jobs may never access, in addition to the runner's own; they take precedence over readable and writable folders"`
 }
 
 // DirectLaunch is the environment of `fairlead-direct`, the service that runs agents beside a

@@ -364,6 +364,8 @@ func poisonAdvice(j job.Job) string {
 		return "Fix the runner's configuration ({runner.configure}) or the agent's environment: the message names the error."
 	case kinds[fairlead.CauseImageRefused.Reason()]:
 		return "Give the install a runner that starts jobs in images of their own, or let the runner's operator permit the image: the message names what refuses it."
+	case kinds[fairlead.CauseInstallRefused.Reason()]:
+		return "Give the install a runner of its own, or one whose jobs have containers. The runner's operator can also permit that several installs share its machine: the message names the setting."
 	case kinds[fairlead.CauseImageUnavailable.Reason()]:
 		return "Check that the registry has the image that the message names, for the processor of the runner's machine, and that the runner's place may pull it. Then deploy again."
 	case kinds[fairlead.CauseLaunchFailed.Reason()]:
@@ -506,6 +508,7 @@ func Death(c fairlead.Cause, exitCode *int, signal, tail string) string {
 		fairlead.CauseOutOfMemory: "the step ran out of memory", fairlead.CauseLaunchFailed: "the step could not be launched",
 		fairlead.CauseMisconfigured: "the runner cannot start steps with its configuration", fairlead.CauseVanished: "the step vanished",
 		fairlead.CauseImageUnavailable: "the component's image could not be pulled", fairlead.CauseImageRefused: "the runner does not start jobs in the component's image",
+		fairlead.CauseInstallRefused: "the runner does not start jobs of this install",
 	}[c]
 	if exitCode != nil {
 		what += fmt.Sprintf(" (exit code %d)", *exitCode)

@@ -195,11 +195,13 @@ const (
 	CauseImageUnavailable Cause = "image-unavailable"
 	// CauseImageRefused: the runner does not start jobs in the image that the component names.
 	CauseImageRefused Cause = "image-refused"
+	// CauseInstallRefused: the runner starts jobs as processes of another install.
+	CauseInstallRefused Cause = "install-refused"
 )
 
 // Causes lists the causes that an agent reports.
 func Causes() []Cause {
-	return []Cause{CauseExited, CauseKilled, CauseOutOfMemory, CauseLaunchFailed, CauseMisconfigured, CauseImageUnavailable, CauseImageRefused, CauseVanished}
+	return []Cause{CauseExited, CauseKilled, CauseOutOfMemory, CauseLaunchFailed, CauseMisconfigured, CauseImageUnavailable, CauseImageRefused, CauseInstallRefused, CauseVanished}
 }
 
 // Reported returns the cause that an agent reports for c. Two reported causes differ only if the

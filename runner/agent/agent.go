@@ -56,6 +56,8 @@ type Agent struct {
 	modeRead      change                   // logs whether the agent can read the customer's mode
 	modeConfirmed change                   // logs whether the agent can record that it applied the mode
 
+	serving sync.Mutex // held while the agent reads and writes which install it serves
+
 	mu            sync.Mutex
 	wanted        string                // version that the control plane wants for this agent; "": any
 	customerMode  fairlead.CustomerMode // the effective mode
@@ -137,6 +139,10 @@ func open(ctx context.Context, cfg config.Runner, o Options, log *slog.Logger) (
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("FAIRLEAD_MODE: %w", err)
+	}
+	if err := keepUpgraded(data); err != nil {
+		lock.Close()
+		return nil, err
 	}
 	id, err := loadIdentity(ctx, cfg, o, log)
 	if err != nil {

@@ -39,7 +39,7 @@ func (a *Agent) ownSeed(by *launcher) bool {
 
 // seedReference returns where a step finds the seed of the install keys; "": the agent gives it to the step, or there is none.
 func (a *Agent) seedReference(by *launcher) string {
-	if ref := a.executors.file.InstallKey; ref != "" || !a.ownSeed(by) || !by.place.Shared {
+	if ref := a.executors.file.InstallKey; ref != "" || !a.ownSeed(by) || !by.place.Machine {
 		return ref
 	}
 	path := installseed.Path(a.cfg.Data)
@@ -111,7 +111,7 @@ func (a *Agent) reportKeys(ctx context.Context, installs []string) {
 
 // seedFor returns the variable with the seed for a step that does not see the data folder; none if the step needs none.
 func (a *Agent) seedFor(by *launcher, in attempt.Input) ([]string, error) {
-	if in.InstallKey != "" || !a.ownSeed(by) || by.place.Shared {
+	if in.InstallKey != "" || !a.ownSeed(by) || by.place.Machine {
 		return nil, nil
 	}
 	seeds, err := installseed.Read(a.cfg.Data)

@@ -21,12 +21,21 @@ const (
 	isolationOff      = "off"
 )
 
-// checkIsolation refuses unknown values of FAIRLEAD_ISOLATION and relative paths.
+// The values of FAIRLEAD_SHARED_PROCESS.
+const (
+	sharedYes = "true"
+	sharedNo  = "false"
+)
+
+// checkIsolation refuses unknown values of FAIRLEAD_ISOLATION and FAIRLEAD_SHARED_PROCESS, and relative paths.
 func checkIsolation(cfg config.Runner) error {
 	switch cfg.Isolation {
 	case "", isolationWanted, isolationRequired, isolationOff:
 	default:
 		return fmt.Errorf("FAIRLEAD_ISOLATION: %q is not one of %s, %s, %s", cfg.Isolation, isolationWanted, isolationRequired, isolationOff)
+	}
+	if s := cfg.SharedProcess; s != "" && s != sharedYes && s != sharedNo {
+		return fmt.Errorf("FAIRLEAD_SHARED_PROCESS: %q is not one of %s, %s", s, sharedYes, sharedNo)
 	}
 	for name, paths := range map[string][]string{"FAIRLEAD_READABLE": cfg.Readable, "FAIRLEAD_WRITABLE": cfg.Writable, "FAIRLEAD_PRIVATE": cfg.Private} {
 		for _, path := range paths {

@@ -207,7 +207,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 	if err != nil {
 		return nil, err
 	}
-	if err := by.runsIn(c.Image); err != nil {
+	if err := errors.Join(by.runsIn(c.Image), a.admit(ctx, by, c)); err != nil {
 		return nil, err
 	}
 	in := by.placed(a.input(c))

@@ -120,7 +120,7 @@ const LaunchTime = 10 * time.Second
 // LaunchError is an error of Start with its own cause. Other errors of Start have
 // the cause fairlead.CauseLaunchFailed.
 type LaunchError struct {
-	Cause fairlead.Cause // CauseLaunchFailed, CauseImagePull, CauseImageUnavailable, CauseImageRefused or CauseMisconfigured
+	Cause fairlead.Cause // CauseLaunchFailed, CauseImagePull, CauseImageUnavailable, CauseImageRefused, CauseInstallRefused or CauseMisconfigured
 	Err   error
 }
 

@@ -148,7 +148,7 @@ func (w *world) newHost(number byte, name, runner, storage string) (*host, error
 		return nil, err
 	}
 	h.agent = &program{name: "agent of " + name, enter: enter, log: w.path("logs", "agent-"+name+".log"), command: func() *exec.Cmd {
-		cmd := exec.Command(w.Runner, "agent", "--url", url, "--data", h.data, "--config", "{runner_configuration: {type: local, concurrency: 4}}",
+		cmd := exec.Command(w.Runner, "agent", "--shared-process", "true", "--url", url, "--data", h.data, "--config", "{runner_configuration: {type: local, concurrency: 4}}",
 			"--enrolment-token-file", w.path("enrolment-"+name), "--pass-env", clockVariable)
 		cmd.Env = append(w.env(), "FAIRLEAD_TOFU="+w.path("ledger", "tofu"), "FAIRLEAD_READABLE="+w.programs.Tool, clockVariable+"="+h.wall.path)
 		return cmd

@@ -141,6 +141,9 @@ func TestForeignRunnerIsRefusedLive(t *testing.T) {
 			return err
 		}
 	}
+	onQueue := func(do func(context.Context, *sqs.Client) error) func(context.Context, aws.Config) error {
+		return func(ctx context.Context, cfg aws.Config) error { return do(ctx, sqs.NewFromConfig(cfg)) }
+	}
 	write := func(group, stream string) func(context.Context, aws.Config) error {
 		return func(ctx context.Context, cfg aws.Config) error {
 			client := cloudwatchlogs.NewFromConfig(cfg)
@@ -186,6 +189,31 @@ func TestForeignRunnerIsRefusedLive(t *testing.T) {
 	o.attack([]attempt{
 		{"a session polls its queue", poll, receive(queueA), true},
 		{"a session polls another runner's queue", poll, receive(queueB), false},
+		{"a session polls a queue of no runner", poll, receive(strings.Replace(queueA, "runner-run_a-q", "runner-run_x-q", 1)), false},
+		{"a session sends to its own queue", poll, onQueue(func(ctx context.Context, c *sqs.Client) error {
+			_, err := c.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &queueA, MessageBody: aws.String("x")})
+			return err
+		}), false},
+		{"a session sends to another runner's queue", poll, onQueue(func(ctx context.Context, c *sqs.Client) error {
+			_, err := c.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: &queueB, MessageBody: aws.String("x")})
+			return err
+		}), false},
+		{"a session empties its own queue", poll, onQueue(func(ctx context.Context, c *sqs.Client) error {
+			_, err := c.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: &queueA})
+			return err
+		}), false},
+		{"a session deletes its own queue", poll, onQueue(func(ctx context.Context, c *sqs.Client) error {
+			_, err := c.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: &queueA})
+			return err
+		}), false},
+		{"a session opens its own queue to others", poll, onQueue(func(ctx context.Context, c *sqs.Client) error {
+			_, err := c.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: &queueA, Attributes: map[string]string{"Policy": "{}"}})
+			return err
+		}), false},
+		{"a session deletes a wake-up of another runner", poll, onQueue(func(ctx context.Context, c *sqs.Client) error {
+			_, err := c.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queueB, ReceiptHandle: aws.String("x")})
+			return err
+		}), false},
 		{"a session writes the log of an attempt", poll, write(logA, "job_a/2"), false},
 		{"a session pulls an app", poll, pull(repositoryA), false},
 		{"a session opens another session", poll, become, false},

@@ -44,7 +44,7 @@ func TestSharedRunnersJobsAreKeptApart(t *testing.T) {
 	w := connect(t, a, map[string]http.Handler{planeHost: front, "api.ecr." + region + ".amazonaws.com": a.gates["ECR"].handler}).operated()
 	defer w.close()
 	w.cli("runner", "create", "shared", "--file", w.writeRunner("runner_configuration: {type: local}\nstate_storage_configuration: {type: http}\n"))
-	stop := w.startAgent("shared", "FAIRLEAD_TOFU="+w.toolIn("process"), "FAIRLEAD_READABLE="+filepath.Dir(os.Getenv("FAIRLEAD_TOFU")))
+	stop := w.startAgent("shared", "FAIRLEAD_SHARED_PROCESS=true", "FAIRLEAD_TOFU="+w.toolIn("process"), "FAIRLEAD_READABLE="+filepath.Dir(os.Getenv("FAIRLEAD_TOFU")))
 	defer stop()
 
 	type side struct {

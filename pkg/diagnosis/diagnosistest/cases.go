@@ -105,6 +105,7 @@ func failedCases() []Case {
 		{"poison: launch", dep(plan, []job.Job{poison(fairlead.CauseLaunchFailed.Reason(), "the step could not be launched: exec format error")})},
 		{"poison: image unavailable", dep(plan, []job.Job{poison(fairlead.CauseImageUnavailable.Reason(), "the component's image could not be pulled: registry.example.com/tools@sha256:3b1a: manifest unknown")})},
 		{"poison: image refused", dep(plan, []job.Job{poison(fairlead.CauseImageRefused.Reason(), "the runner does not start jobs in the component's image: job.images permits only registry.example.com/acme/*")})},
+		{"poison: install refused", dep(plan, []job.Job{poison(fairlead.CauseInstallRefused.Reason(), "the runner does not start jobs of this install: this runner, which starts jobs as processes, serves the install globex")})},
 		{"poison: disk", dep(plan, []job.Job{poison(fairlead.CauseExited.Reason(), "the step ended without a report (exit code 1): no space left on device", full)})},
 		{"poison: other", dep(plan, []job.Job{poison(fairlead.CauseExited.Reason(), "the step ended without a report (exit code 1)")})},
 		{"state unsaved, kept, at the control plane", dep(apply, []job.Job{aJob("job_a", job.OpApply, unsaved(true))})},

@@ -71,6 +71,17 @@ type Options struct {
 	// a token for STS, and the variables by which AWS's clients find role and token. On EKS, a webhook adds
 	// them to the pod. "": the node is not on EKS.
 	Region string
+	// Command returns the command that runs the container of a pod, until its end. With it, nothing in the pod is replaced: the
+	// command must give the container its volumes. nil: the container is a process of the program on this machine, which isolates
+	// nothing.
+	Command func(c Container) *exec.Cmd
+}
+
+// Container is the container of a pod that Options.Command runs.
+type Container struct {
+	Pod       *corev1.Pod
+	Args, Env []string
+	Token     string // of the pod's service account
 }
 
 type container struct {
@@ -280,6 +291,14 @@ func (k *Kubelet) start(p *corev1.Pod) error {
 	r.cmd.Env = append(r.cmd.Env, identity...)
 	if file := k.kubeconfigOf(p); exists(file) { // also if the agent gave its own to the pod
 		r.cmd.Env = append(r.cmd.Env, "KUBECONFIG="+file)
+	}
+	if k.o.Command != nil {
+		token, err := k.token(p, nil, nil)
+		if err != nil {
+			return k.waiting(p, "CreateContainerConfigError", err.Error())
+		}
+		r.cmd = k.o.Command(Container{Pod: p.DeepCopy(), Args: spec.Args, Env: r.cmd.Env, Token: token})
+		r.cmd.Env = append(r.cmd.Env, mark)
 	}
 	out, err := os.Create(r.log)
 	if err != nil {

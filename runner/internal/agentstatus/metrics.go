@@ -29,7 +29,7 @@ func counted() []family {
 	return []family{
 		{pollsTotal, counterKind, "Polls for a job, by result: job, empty or error."},
 		{claimedTotal, counterKind, "Claimed jobs."},
-		{endedTotal, counterKind, "Ended jobs of this agent, by result: succeeded, failed or canceled, as the step reported; reported, if the step reported and shares no folder with the agent; released, if the agent released the claim; or the step's death reason: exited, killed, out-of-memory, vanished, launch-failed, image-pull, image-unavailable, image-refused or misconfigured."},
+		{endedTotal, counterKind, "Ended jobs of this agent, by result: succeeded, failed or canceled, as the step reported; reported, if the step reported and shares no folder with the agent; released, if the agent released the claim; or the step's death reason: exited, killed, out-of-memory, vanished, launch-failed, image-pull, image-unavailable, image-refused, install-refused or misconfigured."},
 		{failuresTotal, counterKind, "Failed requests to the control plane, by request (claim, heartbeat, report) and by kind of error: network, dns, tls, timeout, unauthorized, refused, throttled or server."},
 		{renewalsTotal, counterKind, "Lease renewals of steps that reported and share a folder with the agent."},
 		{lateTotal, counterKind, "Lease renewals that came after two thirds of the lease."},

@@ -77,9 +77,9 @@ const (
 	ofFiles = llsyscall.AccessFSExecute | llsyscall.AccessFSWriteFile | llsyscall.AccessFSReadFile | llsyscall.AccessFSTruncate | llsyscall.AccessFSIoctlDev
 )
 
-// signalsSince is the first Landlock version that can restrict signals: a confined process can then
-// signal only processes of the same confinement.
-const signalsSince = 6
+// scopesSince is the first Landlock version that can restrict signals and connections to abstract Unix
+// sockets: a confined process can then reach only processes of the same confinement by them.
+const scopesSince = 6
 
 // sameProcess is the bit of a Landlock erratum. If the kernel has the fix, threads of one process may
 // signal each other. Go's runtime needs these signals.
@@ -104,8 +104,11 @@ func enter(r Reach) error {
 		rights &= read | llsyscall.AccessFSRefer
 	}
 	attr := llsyscall.RulesetAttr{HandledAccessFS: uint64(rights)}
-	if errata, err := llsyscall.LandlockGetErrata(); abi >= signalsSince && err == nil && errata&sameProcess != 0 {
-		attr.Scoped = llsyscall.ScopeSignal
+	if abi >= scopesSince {
+		attr.Scoped = llsyscall.ScopeAbstractUnixSocket
+	}
+	if errata, err := llsyscall.LandlockGetErrata(); abi >= scopesSince && err == nil && errata&sameProcess != 0 {
+		attr.Scoped |= llsyscall.ScopeSignal
 	}
 	fd, err := llsyscall.LandlockCreateRuleset(&attr, 0)
 	if err != nil {

@@ -47,6 +47,7 @@ variable is not set, the runner uses tofu or terraform from the PATH.`,
 		},
 	}
 	c.serverFlags(cmd, &f)
+	cmd.Flags().BoolVar(&f.shared, "shared-process", false, "let several installs use the runner, whose jobs are processes of one user: they reach each other")
 	return cmd
 }
 
@@ -196,7 +197,11 @@ func (c *cli) agentCommand(ctx context.Context, s Server, data string, f serverF
 		"--enrolment-token-file", tokenFile,
 		"--log-level", level,
 		"--private", private,
+		"--owner-token-file", s.TokenFile(),
 	)
+	if f.shared {
+		args = append(args, "--shared-process", "true")
+	}
 	// The user of `fairlead dev` wrote the modules, or read them. So the modules may read
 	// and write all files of the user, without those in the data folder.
 	for variable, flag := range map[string]string{"FAIRLEAD_READABLE": "--readable", "FAIRLEAD_WRITABLE": "--writable"} {

@@ -34,6 +34,7 @@ type serverFlags struct {
 	tlsCert, tlsKey                       string
 	limits                                map[string]int
 	quiet, verbose, loopbackIssuers       bool
+	shared                                bool // of `fairlead dev`
 }
 
 // minLease is long enough for a step to try several renewals of its lease. A step renews

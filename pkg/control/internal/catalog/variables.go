@@ -212,7 +212,7 @@ func encryptedVariable(tx *kernel.Tx, org fairlead.OrgID, of VariableScope, name
 	if err == nil && expected {
 		err = &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInputNotEncrypted,
 			Message: fmt.Sprintf("the sensitive variable %s of install %s is not encrypted: only the customer's side may read it", name, in.V.Name),
-			Hint:    "Set it with {variable.set} of this release: the command encrypts it with the key of the install.", Args: fairlead.Args{Install: in.V.Name}}
+			Hint:    "Set it with a client of this release, which encrypts it with the key of the install.", Args: fairlead.Args{Install: in.V.Name}}
 	}
 	return nil, err
 }

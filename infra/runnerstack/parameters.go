@@ -219,8 +219,7 @@ func (b *builder) parameters() {
 	b.stack.AddMetadata(jsii.String("AWS::CloudFormation::Interface"), map[string]any{"ParameterGroups": interfaces})
 }
 
-// conditions makes the conditions that depend on the parameters, and the rule against
-// contradicting parameters.
+// conditions makes the conditions that depend on the parameters.
 func (b *builder) conditions() {
 	p := &b.p
 	condition := func(id string, e awscdk.ICfnConditionExpression) awscdk.CfnCondition {
@@ -256,7 +255,15 @@ func (b *builder) conditions() {
 	p.hasPolicy = condition("HasPolicy", awscdk.Fn_ConditionAnd(is(p.isolation, eachTask), awscdk.Fn_ConditionNot(is(p.policy, ""))))
 
 	b.imageConditions()
+	b.rules()
+}
 
+// rules makes the rules against contradicting parameters.
+func (b *builder) rules() {
+	p := &b.p
+	is := func(q awscdk.CfnParameter, value string) awscdk.ICfnRuleConditionExpression {
+		return awscdk.Fn_ConditionEquals(q.ValueAsString(), value)
+	}
 	// A process has the identity of the agent, with which any tool could empty the ledger.
 	awscdk.NewCfnRule(b.stack, jsii.String("PolicyNeedsTasks"), &awscdk.CfnRuleProps{
 		RuleCondition: awscdk.Fn_ConditionNot(is(p.policy, "")),

@@ -90,15 +90,7 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 			s.Approvals = [][]byte{j.Signature}
 		}
 	}
-	vars, err := jobVars(tx, inst.V, v, j)
-	if err == nil {
-		err = catalog.EncryptedEnvironment(tx, inst.V, runner.V, vars.Values)
-	}
-	if err == nil {
-		s.SetInputs(vars.Vars)
-		err = refer(&s, vars.Values, leaseToken)
-	}
-	if err != nil {
+	if err := setVars(tx, &s, inst.V, runner.V, v, j, leaseToken); err != nil {
 		return nil, err
 	}
 	if s.Applied, err = applied(tx, inst.V, v, t, j); err != nil {
@@ -194,6 +186,19 @@ func valuesOf(tx *kernel.Tx, inst store.Install, j store.Job, name string) (jobv
 	}
 	vars, err := jobVars(tx, inst, v, j)
 	return vars.Values, err
+}
+
+// setVars sets the spec's variables, and names the sensitive values that the step fetches.
+func setVars(tx *kernel.Tx, s *events.JobSpec, inst store.Install, runner store.Runner, v catalog.Version, j store.Job, leaseToken string) error {
+	vars, err := jobVars(tx, inst, v, j)
+	if err == nil {
+		err = catalog.EncryptedEnvironment(tx, inst, runner, vars.Values)
+	}
+	if err != nil {
+		return err
+	}
+	s.SetInputs(vars.Vars)
+	return refer(s, vars.Values, leaseToken)
 }
 
 // refer names the sensitive values that the step fetches with the lease token.

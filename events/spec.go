@@ -242,7 +242,7 @@ type SpecVar struct {
 
 // ValuesRef names sensitive values that the step fetches, and the digest of what it must get.
 type ValuesRef struct {
-	Name   string `json:"name"`   // ValuesInputs, ValuesParams, ValuesLast, or ValuesOutputs and the component's name
+	Name   string `json:"name"`   // ValuesInputs, ValuesParams, ValuesLast, ValuesEnv, or ValuesOutputs and the component's name
 	Digest []byte `json:"digest"` // HMAC-SHA256 of the fetched bytes under the step's lease token
 	// Encrypted lists the fetched values that only the customer's side can open, sorted by name: each is the encrypted value as
 	// base64. A step that does not know the field refuses the spec, because it would give the encrypted value to its tool.
@@ -255,6 +255,7 @@ const (
 	ValuesParams  = "params"      // params of a run of an action
 	ValuesLast    = "last"        // variables of the component's last plan or apply
 	ValuesOutputs = "components." // outputs of a component, whose name follows
+	ValuesEnv     = "environment" // encrypted environment variables of the install
 )
 
 // ValuesDigest returns the digest of the bytes that a step fetches under a name. The key is the lease token, which the

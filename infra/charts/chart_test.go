@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -73,8 +74,15 @@ func renderFor(c *chart.Chart, values map[string]any, kinds ...string) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	return engine.Render(c, all)
+	files, err := engine.Render(c, all)
+	for name, text := range files { // the seed is another one each time
+		files[name] = madeSeed.ReplaceAllString(text, "  seed: RANDOM")
+	}
+	return files, err
 }
+
+// madeSeed matches a seed of 64 letters and digits, in base64.
+var madeSeed = regexp.MustCompile(`(?m)^  seed: [A-Za-z0-9+/]{86}==$`)
 
 // variants returns the names of the values files in testdata.
 func variants() []string {
@@ -255,6 +263,9 @@ func TestChartSetsDeclaredEnvironment(t *testing.T) {
 		}
 		var environ []string
 		for _, v := range deployment(t, files).Spec.Template.Spec.Containers[0].Env {
+			if strings.HasPrefix(v.Name, runnerspec.GivenPrefix) { // the seed, see TestAgentAcceptsRenderedFile
+				continue
+			}
 			if !declared[v.Name] {
 				t.Errorf("%s: nothing declares %s", name, v.Name)
 			}
@@ -301,7 +312,7 @@ func full(t *testing.T) map[string]any {
 	all := set(set(set(valuesOf(t, "aks"), "jobs.resources", map[string]any{"cpuRequest": "500m", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "2Gi", "disk": "10Gi"}), "concurrency", 3), "controlPlane.jobURL", "https://jobs.example")
 	all = set(all, "controlPlane.ca", map[string]any{"existingSecret": "fairlead-ca"})
 	for path, value := range map[string]any{"jobs.startTimeout": "10m", "jobs.stopGrace": "5m", "jobs.keepFor": "2h", "jobs.providerMirror": "/mirror", "jobs.images": []any{"registry.example.com/acme/*"}, "jobs.podTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": "x"}}}, "jobs.nodeSelector": map[string]any{"disk": "ssd"}, "image.pullSecrets": []any{"regcred"}, "proxy.http": "http://p:1", "shareLog": false, "mode": "paused", "follow": "file",
-		"policy.configMap": "acme-policy", "policy.ledgerNamespace": "acme-ledger",
+		"policy.configMap": "acme-policy", "installKey": map[string]any{"existingSecret": "acme-seed", "secretKey": "seeds"}, "policy.ledgerNamespace": "acme-ledger",
 		"secrets": map[string]any{"database/var.password": "kubernetes:acme/db#password", "TOKEN": "ssm:/acme/github", "A": "file:/run/a", "B": "arn:aws:ssm:eu-west-1:123456789012:parameter/acme/db"}} {
 		all = set(all, path, value)
 	}
@@ -328,6 +339,16 @@ func TestAgentAcceptsRenderedFile(t *testing.T) {
 		a, problems := runnerspec.ParseAgent("agent.yaml", []byte(c.Data["agent.yaml"]))
 		if len(problems) > 0 || a.Runner.Kind() != runnerspec.Kubernetes || a.Final != (name == "full") {
 			t.Errorf("%s: %+v, %v", name, a, problems)
+		}
+		seed := map[bool]string{false: "kubernetes:acme-fairlead-runner-install-key/seed", true: "kubernetes:acme-seed/seeds"}[name == "full"]
+		reference, err := runnerspec.ParseReference(a.InstallKey)
+		if err != nil || a.InstallKey != seed || a.InstallKeyByDefault != (name != "full") {
+			t.Errorf("%s: the agent's file has the seed %q, by default %t (%v)", name, a.InstallKey, a.InstallKeyByDefault, err)
+		}
+		if !slices.ContainsFunc(deployment(t, files).Spec.Template.Spec.Containers[0].Env, func(v corev1.EnvVar) bool {
+			return v.Name == reference.Variable() && v.ValueFrom != nil && v.ValueFrom.SecretKeyRef.Name+"/"+v.ValueFrom.SecretKeyRef.Key == reference.Name
+		}) {
+			t.Errorf("%s: the agent does not get the seed that its file names", name)
 		}
 		if name != "full" {
 			continue

@@ -29,6 +29,9 @@ const (
 // Parameters that `fairlead install stack` sets if an earlier stack left states behind.
 const existingBucket, existingKey = "ExistingStateBucket", "ExistingStateKey"
 
+// existingSeed names the seed of the install keys. The control plane does not set it.
+const existingSeed = "ExistingInstallKey"
+
 // Secrets of the customer for jobs.
 const (
 	jobSecrets = "JobSecrets"
@@ -45,12 +48,13 @@ type parameters struct {
 	vpcCIDR, vpc, subnets, assignPublicIP                                awscdk.CfnParameter
 	appUses, appActions, readOnlyPolicy, plansReadData                   awscdk.CfnParameter
 	isolation, size, warmTasks, logDays, secrets, images, policy         awscdk.CfnParameter
-	stateBucket, stateKey, logKey, flowLogs, serviceRole                 awscdk.CfnParameter
+	stateBucket, stateKey, seed, logKey, flowLogs, serviceRole           awscdk.CfnParameter
 	sizes                                                                awscdk.CfnMapping
 	operationActions                                                     map[string]awscdk.CfnParameter // by operation
 
 	isEnabled, isPaused, readsData, newVPC, hasNAT, needsPublicIP, hasTasks, keepsWarm awscdk.CfnCondition
 	newBucket, newKey, hasLogKey, hasFlowLogs, newServiceRole, hasSecrets, hasPolicy   awscdk.CfnCondition
+	newSeed                                                                            awscdk.CfnCondition
 	hasOwnActions                                                                      map[string]awscdk.CfnCondition // by operation
 	hasImage                                                                           []awscdk.CfnCondition          // by the place in the list of images
 }
@@ -113,7 +117,7 @@ func (b *builder) parameters() {
 		{label: "Network", ids: []string{"NetworkMode", "VpcCidr", "VpcId", "SubnetIds", "AssignPublicIp", "FlowLogs"}},
 		{label: "What the app may do", ids: []string{"AppUses", "AppActions", "ProvisionActions", "DeployActions", "DeprovisionActions", "ReadOnlyPolicyArn", "PlansReadData", jobSecrets, "Policy"}},
 		{label: "Jobs", ids: []string{"Isolation", scriptImages, "RunnerSize", "WarmTasks", "LogRetentionDays"}},
-		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, "LogKeyArn"}},
+		{label: "States and keys: empty makes new ones", ids: []string{existingBucket, existingKey, existingSeed, "LogKeyArn"}},
 		{label: "For a new account", ids: []string{"EcsServiceLinkedRole"}},
 	}
 	ask := func(id, kind, doc string, props awscdk.CfnParameterProps) awscdk.CfnParameter {
@@ -158,6 +162,8 @@ func (b *builder) parameters() {
 		optional(`^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$`, "the name of a bucket, or empty"))
 	p.stateKey = ask(existingKey, "String", "Existing KMS key of this region that encrypts states and plans: a key of yours, or that of the earlier stack's bucket. Its policy must let IAM policies of this account decide.",
 		optional(keyARN, "the ARN of a KMS key, or empty"))
+	p.seed = ask(existingSeed, "String", "Name of a secret of yours in Secrets Manager of this region, with the seed of the install keys: at least 43 letters and digits. Its keys encrypt secrets, so that your vendor cannot read them. That of an earlier stack stays when the stack is deleted. Empty: the stack makes one. Only with Isolation Task.",
+		optional(`^([A-Za-z0-9/_+.@-]{1,256})?$`, "the name of a secret, or empty"))
 	p.logKey = ask("LogKeyArn", "String", "KMS key of yours that encrypts the runner's own log and the flow logs. Its policy must let CloudWatch Logs of this region use it.", optional(keyARN, "the ARN of a KMS key, or empty"))
 	p.serviceRole = ask("EcsServiceLinkedRole", "String", "ECS needs the role AWSServiceRoleForECS, which most accounts have. Create: this account has never used ECS, so the stack makes it first.", choice("Exists", "Create"))
 
@@ -213,8 +219,7 @@ func (b *builder) parameters() {
 	b.stack.AddMetadata(jsii.String("AWS::CloudFormation::Interface"), map[string]any{"ParameterGroups": interfaces})
 }
 
-// conditions makes the conditions that depend on the parameters, and the rule against
-// contradicting parameters.
+// conditions makes the conditions that depend on the parameters.
 func (b *builder) conditions() {
 	p := &b.p
 	condition := func(id string, e awscdk.ICfnConditionExpression) awscdk.CfnCondition {
@@ -240,6 +245,7 @@ func (b *builder) conditions() {
 
 	p.newBucket = condition("MakesStateBucket", is(p.stateBucket, ""))
 	p.newKey = condition("MakesStateKey", is(p.stateKey, ""))
+	p.newSeed = condition("MakesInstallKeySeed", awscdk.Fn_ConditionAnd(is(p.isolation, eachTask), is(p.seed, "")))
 	p.hasLogKey = condition("HasLogKey", awscdk.Fn_ConditionNot(is(p.logKey, "")))
 	p.hasFlowLogs = condition("HasFlowLogs", awscdk.Fn_ConditionAnd(is(p.flowLogs, enabled), awscdk.Fn_ConditionNot(is(p.network, existing))))
 	p.newServiceRole = condition("MakesEcsServiceLinkedRole", is(p.serviceRole, "Create"))
@@ -249,7 +255,15 @@ func (b *builder) conditions() {
 	p.hasPolicy = condition("HasPolicy", awscdk.Fn_ConditionAnd(is(p.isolation, eachTask), awscdk.Fn_ConditionNot(is(p.policy, ""))))
 
 	b.imageConditions()
+	b.rules()
+}
 
+// rules makes the rules against contradicting parameters.
+func (b *builder) rules() {
+	p := &b.p
+	is := func(q awscdk.CfnParameter, value string) awscdk.ICfnRuleConditionExpression {
+		return awscdk.Fn_ConditionEquals(q.ValueAsString(), value)
+	}
 	// A process has the identity of the agent, with which any tool could empty the ledger.
 	awscdk.NewCfnRule(b.stack, jsii.String("PolicyNeedsTasks"), &awscdk.CfnRuleProps{
 		RuleCondition: awscdk.Fn_ConditionNot(is(p.policy, "")),
@@ -271,6 +285,14 @@ func (b *builder) conditions() {
 		Assertions: &[]*awscdk.CfnRuleAssertion{{
 			Assert:            is(p.isolation, eachTask),
 			AssertDescription: jsii.String("JobSecrets needs Isolation Task: a job's programs could read the secrets of other jobs."),
+		}},
+	})
+	// A process has the identity of the agent, and any tool could read the seed with it.
+	awscdk.NewCfnRule(b.stack, jsii.String("InstallKeyNeedsTasks"), &awscdk.CfnRuleProps{
+		RuleCondition: awscdk.Fn_ConditionNot(is(p.seed, "")),
+		Assertions: &[]*awscdk.CfnRuleAssertion{{
+			Assert:            is(p.isolation, eachTask),
+			AssertDescription: jsii.String("ExistingInstallKey needs Isolation Task: a job's programs could read the seed."),
 		}},
 	})
 	// A new key could not open the states in the existing bucket.

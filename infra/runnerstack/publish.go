@@ -62,6 +62,8 @@ var comments = map[string]string{
 	"ReadOnlyStepRole":          "The same for plans.",
 	"ReadOnlyStepRolePolicy":    "",
 	"StepSecrets":               "With JobSecrets: tasks of jobs read these secrets.",
+	"InstallKeySeed":            "The seed of the install keys, with which jobs encrypt secrets, so that the vendor cannot read them. AWS makes it in your account. It stays when the stack is deleted.",
+	"InstallKeyAccess":          "The runner and the tasks of jobs read the seed. The roles of tools do not.",
 	"StepPolicy":                "With Policy: tasks of jobs read your policy, and keep in the state bucket what it decides about several jobs.",
 	"StepTask":                  "One job, in a task of its own, from the same image. It has no variables; the agent gives it a token that is used once.",
 	"ScriptTask1":               "With ScriptImages: one job of a script in its image. It has the limits and roles of StepTask. A first container copies the runner's program, which starts the script.",

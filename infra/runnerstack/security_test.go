@@ -121,7 +121,7 @@ func TestTemplateIsSelfContained(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, never := range []string{"cdk-bootstrap", "BootstrapVersion", "AWS::Lambda", "Custom::", "AWS::CloudFormation::CustomResource", "AWS::CloudFormation::Stack",
-		"UserData", "AWS::SecretsManager", "resolve:", "NoEcho", "AWS::IAM::User", "AWS::IAM::AccessKey", "http://", "curl", "Asset"} {
+		"UserData", `"SecretString"`, "resolve:", "NoEcho", "AWS::IAM::User", "AWS::IAM::AccessKey", "http://", "curl", "Asset"} {
 		if strings.Contains(string(text), never) {
 			t.Errorf("the template has %q", never)
 		}
@@ -319,9 +319,9 @@ func without(a, b infratest.Stack) (missing []string) {
 }
 
 // TestFailedFirstCreationLeavesNothing: the rollback of a first creation removes the
-// bucket, the key and the boundary. After a successful creation they outlive the stack,
-// because the bucket has the states, the key encrypts them, and roles of the app still
-// have the boundary.
+// bucket, the key, the seed and the boundary. After a successful creation they outlive the stack,
+// because the bucket has the states, the key encrypts them, the seed opens secrets, and roles of
+// the app still have the boundary.
 func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 	var kept []string
 	for id, r := range stack(t).Resources {
@@ -334,7 +334,7 @@ func TestFailedFirstCreationLeavesNothing(t *testing.T) {
 		}
 	}
 	slices.Sort(kept)
-	if want := []string{"Boundary", "StateBucket", "StateBucketPolicy", "StateKey"}; !slices.Equal(kept, want) {
+	if want := []string{"Boundary", "InstallKeySeed", "StateBucket", "StateBucketPolicy", "StateKey"}; !slices.Equal(kept, want) {
 		t.Errorf("%q outlive the stack, want %q", kept, want)
 	}
 }

@@ -99,10 +99,10 @@ const maxTasks = 10
 func (b *builder) agentFile() string {
 	list := func(l *[]*string) string { return `["` + *awscdk.Fn_Join(jsii.String(`","`), l) + `"]` }
 	tasks := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"aws-ecs","concurrency":%d,"job":{"region":%q,"cluster":%q,"subnets":%s,"security_groups":["%s"],"public_ip":%s,`+
-		`"task_definition":"%s"%s,"log_group":%q%s,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}},"secrets":%s%s}`,
+		`"task_definition":"%s"%s,"log_group":%q%s,"pass_env":["AWS_REGION","AWS_DEFAULT_REGION"]}},"secrets":%s%s%s}`,
 		maxTasks, b.region, *b.cluster.AttrArn(), list(awscdk.Token_AsList(b.network.subnets, nil)), *b.network.group.AttrGroupId(),
 		*awscdk.Token_AsString(onIf(b.p.needsPublicIP, "true", "false"), nil), *b.stepTask.Ref(), b.imagesJSON(), *b.log.Ref(),
-		*awscdk.Token_AsString(onIf(b.p.keepsWarm, `,"warm_tasks":`+*b.p.warmTasks.ValueAsString(), ""), nil), b.secretsJSON(), b.policyJSON())
+		*awscdk.Token_AsString(onIf(b.p.keepsWarm, `,"warm_tasks":`+*b.p.warmTasks.ValueAsString(), ""), nil), b.secretsJSON(), b.policyJSON(), b.seedJSON())
 	processes := fmt.Sprintf(`{"final":true,"runner_configuration":{"type":"local","concurrency":%s}}`, b.ofSize("Processes"))
 	return *awscdk.Token_AsString(onIf(b.p.hasTasks, tasks, processes), nil)
 }
@@ -128,11 +128,12 @@ func (b *builder) service() error {
 		Environment: environment, Role: b.taskRole, Execution: b.execution, Log: b.log}.Definition(b.stack, "RunnerTask")
 	b.runner = fargate.Service{Cluster: b.cluster, Task: b.task, Count: awscdk.Token_AsNumber(onIf(b.p.isEnabled, 1, 0)),
 		Subnets: awscdk.Token_AsList(b.network.subnets, nil), Group: b.network.group, PublicIP: awscdk.Token_AsString(b.network.publicIP, nil),
-		// The tags make the service wait for its routes and for the steps' access to secrets:
+		// The tags make the service wait for its routes and for the access to secrets:
 		// CloudFormation supports no conditional dependency.
 		Tags: &[]*awscdk.CfnTag{{Key: jsii.String("fairlead-network"), Value: awscdk.Token_AsString(b.network.way, nil)},
 			{Key: jsii.String("fairlead-secrets"), Value: awscdk.Token_AsString(onIf(b.p.hasSecrets, b.stepSecrets.Ref(), "none"), nil)},
-			{Key: jsii.String("fairlead-policy"), Value: awscdk.Token_AsString(onIf(b.p.hasPolicy, b.stepPolicy.Ref(), "none"), nil)}}}.Make(b.stack, "RunnerService")
+			{Key: jsii.String("fairlead-policy"), Value: awscdk.Token_AsString(onIf(b.p.hasPolicy, b.stepPolicy.Ref(), "none"), nil)},
+			{Key: jsii.String("fairlead-install-key"), Value: awscdk.Token_AsString(onIf(b.p.hasTasks, b.seedAccess.Ref(), "none"), nil)}}}.Make(b.stack, "RunnerService")
 	b.runner.AddResourceDependency(b.taskPolicy, nil)
 	b.runner.AddResourceDependency(b.mode, nil)
 	return nil

@@ -2,7 +2,8 @@
 // CloudFormation template with parameters. It makes the runner's service and the roles
 // that the runner uses.
 //
-// The template needs no bootstrap and has no assets, no functions and no secret. When
+// The template needs no bootstrap and has no assets, no functions and no secret: AWS generates the
+// seed of the install keys in the account. When
 // the runner starts, ECS downloads only the runner's image, by digest. The runner
 // connects to the control plane with the settings from the stack.
 package runnerstack
@@ -15,6 +16,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsssm"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -53,6 +55,8 @@ type builder struct {
 
 	stepSecrets awsiam.CfnPolicy
 	stepPolicy  awsiam.CfnPolicy
+	seed        awssecretsmanager.CfnSecret
+	seedAccess  awsiam.CfnPolicy
 }
 
 // New adds the runner stack to the scope.
@@ -75,6 +79,7 @@ func New(scope constructs.Construct) (awscdk.Stack, error) {
 	b.keepForTasks()
 	b.makeSecretAccess()
 	b.makePolicyAccess()
+	b.makeSeed()
 	b.makeMode()
 	if err := b.service(); err != nil {
 		return nil, err
@@ -101,13 +106,15 @@ func (b *builder) outputs() {
 	output("RunnerRoleId", "unique id of that role: a new role with the same name has another", *b.taskRole.AttrRoleId())
 	output("StateBucketName", "Terraform states and saved plans; kept when the stack is deleted", b.bucketName())
 	output("StateKeyArn", "key of the state bucket; kept when the stack is deleted", b.keyARN())
+	output("InstallKeySecret", "secret with the seed of the install keys; kept when the stack is deleted; empty: there is none", *awscdk.Token_AsString(onIf(b.p.hasTasks, b.seedName(), ""), nil))
 	existed := func(made awscdk.CfnCondition) string {
 		return *awscdk.Token_AsString(onIf(made, "", "; it existed before this stack: keep it unless an earlier stack of this install made it"), nil)
 	}
 	serviceRole := *awscdk.Token_AsString(onIf(b.p.newServiceRole, ", AWSServiceRoleForECS (IAM role of ECS: each cluster of the account uses it, so keep it; a new stack needs EcsServiceLinkedRole=Exists)", ""), nil)
+	seed := *awscdk.Token_AsString(onIf(b.p.hasTasks, b.seedName()+" (secret: the seed of the install keys, the only way to read the encrypted secrets"+existed(b.p.newSeed)+"), ", ""), nil)
 	output("RetainedResources", "what stays in the account when this stack is deleted; remove it only after the vendor has torn the app down",
 		b.bucketName()+" (S3 bucket: the only record of what the app made"+existed(b.p.newBucket)+"), "+b.keyARN()+" (KMS key: opens the bucket"+existed(b.p.newKey)+"), "+
-			*b.boundary.Ref()+" (IAM policy: boundary of the app's roles), "+b.iamARN("role"+b.appPath()+"*")+" (roles that the app made)"+serviceRole)
+			*b.boundary.Ref()+" (IAM policy: boundary of the app's roles), "+seed+b.iamARN("role"+b.appPath()+"*")+" (roles that the app made)"+serviceRole)
 	output("BoundaryArn", "permissions boundary of every role that the app makes; kept when the stack is deleted", *b.boundary.Ref())
 	output("WhatTheAppUses", "what the app may use, as the vendor describes it; the parameter AppActions decides", *b.p.appUses.ValueAsString())
 	output("RunnerLogGroup", "the runner's own log", *b.log.Ref())

@@ -38,6 +38,7 @@ var reasons = map[string]string{
 	"WatchSteps":           "tasks of the runner's own cluster",
 	"FindSteps":            "the action knows no resource for Fargate; a condition limits it to the runner's cluster",
 	"OpenSecrets":          "the keys of the customer's secrets are not known; a condition limits it to what Secrets Manager and SSM open, and these open only the named secrets",
+	"OpenSeed":             "the key of the customer's seed is not known; a condition limits it to what Secrets Manager opens, and it opens only the named secret",
 	"ReadOutput":           "the streams of steps in the runner's own log group",
 	"Services":             "a ceiling: it gives nothing; what the install did not make, and what guards the runner, is denied below it",
 	"States":               "a ceiling for the stack's own bucket, key and repositories; the app's roles are denied the bucket and key below it",
@@ -129,6 +130,10 @@ func (b *builder) suppress() error {
 	if err := nag.Wildcards(b.stack, b.stepSecrets, b.readsSecrets(), reasons); err != nil {
 		return err
 	}
+	if err := nag.Wildcards(b.stack, b.seedAccess, b.readsSeed(), reasons); err != nil {
+		return err
+	}
+	nag.Suppress(b.seed, "AwsSolutions-SMG4", "a new seed opens no earlier value: the customer rotates it by hand, and keeps the earlier one below the new one")
 	if err := nag.Wildcards(b.stack, b.stepPolicy, b.enforcesPolicy(), reasons); err != nil {
 		return err
 	}

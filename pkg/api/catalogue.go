@@ -113,7 +113,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeInstallNotEmpty, http.StatusConflict, "Components of the install may still exist.", "Run {install.teardown} first, or delete only the records with {install.abandon}."},
 		{fairlead.CodeInstallNotFound, http.StatusNotFound, "There is no such install.", "{install.list} shows those that exist."},
 		{fairlead.CodeInvalidConfig, http.StatusUnprocessableEntity, "The app's configuration is not valid, or not in canonical form.", "Run {app.validate} on its folder."},
-		{fairlead.CodeInputNotEncrypted, http.StatusUnprocessableEntity, "A sensitive input is in the clear, and only the customer's side may read it.", "Set it with {install.update}, which encrypts it with the key of the install."},
+		{fairlead.CodeInputNotEncrypted, http.StatusUnprocessableEntity, "A sensitive input or variable is in the clear, and only the customer's side may read it.", "Set an input with {install.update}: it encrypts with the key of the install, as the command that sets variables does."},
 		{fairlead.CodeInputNotGenerated, http.StatusConflict, "The app generates a secret input that the install does not have, and the control plane must not know it.", "Deploy with {install.deploy}: the command makes the value and encrypts it."},
 		{fairlead.CodeInvalidEncryptedValue, http.StatusUnprocessableEntity, "A value is not encrypted with the key of the install, or may not be encrypted.", "Encrypt it with the key that {install.show} prints. {install.update} does this."},
 		{fairlead.CodeInvalidInstallKey, http.StatusUnprocessableEntity, "A runner reported a text that is not the key of an install.", "Repair the runner."},

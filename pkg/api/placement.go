@@ -150,21 +150,28 @@ func (s *server) variableRoutes(c *control.Control) {
 	register(s, op{Route: wire.SetVariables, auth: apiToken, may: where(func(ctx context.Context, r *asked, in *set) ([]need, error) {
 		return scopeNeeds(ctx, r, in.ScopeQuery, true)
 	}, access.EditInstall, access.EditApp, access.ManageRunners), tag: "Variables", summary: "Change environment variables of a runner, group, app or install",
-		problems: slices.Concat(found, storesMuch, codes{fairlead.CodeInvalidVariable})},
+		problems: slices.Concat(found, storesMuch, codes{fairlead.CodeInvalidVariable, fairlead.CodeInputNotEncrypted, fairlead.CodeInvalidEncryptedValue})},
 		func(ctx context.Context, in *set) (*body[wire.Variables], error) {
 			change := map[string]*control.Variable{}
 			for name, v := range in.Body.Values {
-				change[name] = (*control.Variable)(v)
+				change[name] = readVariable(v)
 			}
 			v, err := c.SetVariables(ctx, callerOf(ctx).user, control.VariableScope(in.ScopeQuery), change)
 			return answer(renderVariables(v), err)
 		})
 }
 
+func readVariable(v *wire.Variable) *control.Variable {
+	if v == nil {
+		return nil
+	}
+	return &control.Variable{Value: v.Value, Sensitive: v.Sensitive, Encrypted: readEncrypted(v.Encrypted)}
+}
+
 func renderVariables(v map[string]control.Variable) wire.Variables {
 	out := wire.Variables{Values: make(map[string]wire.Variable, len(v))}
 	for name, value := range v {
-		out.Values[name] = wire.Variable(value)
+		out.Values[name] = wire.Variable{Value: value.Value, Sensitive: value.Sensitive}
 	}
 	return out
 }

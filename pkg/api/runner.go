@@ -457,7 +457,7 @@ func (s *server) stepRoutes(c *control.Control) {
 	s.signingRoute(c)
 	type values struct {
 		JobPath
-		Name string `path:"name" pattern:"^(inputs|params|last|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`
+		Name string `path:"name" pattern:"^(inputs|params|last|environment|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`
 	}
 	register(s, op{Route: wire.GetValues, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Get sensitive values that the job's spec names",
 		doc:      "The answer is a JSON object. The spec has its HMAC-SHA256 under the lease token.",

@@ -337,13 +337,47 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		if err := set("token", sealed(mine, "token", `"generated-by-the-cli"`)); err != nil {
 			t.Fatal(err)
 		}
+		// A sensitive variable of the install arrives encrypted too. The scopes of several installs have no key.
+		variable := func(of control.VariableScope, v control.Variable) error {
+			_, err := p.SetVariables(p.ctx, control.User{Org: org}, of, map[string]*control.Variable{"API_TOKEN": &v})
+			return err
+		}
+		place := func(public installkey.Public, place, value string) *control.Encrypted {
+			e, err := jobvalues.Encrypt(public.Seal, place, []byte(value), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return encrypted(e)
+		}
+		ofInstall, token := control.VariableScope{Install: "acme"}, jobvalues.VariablePlace("API_TOKEN")
+		for name, c := range map[string]struct {
+			of   control.VariableScope
+			v    control.Variable
+			code fairlead.Code
+		}{
+			"a variable in the clear":         {ofInstall, control.Variable{Value: "hunter2-hunter2", Sensitive: true}, fairlead.CodeInputNotEncrypted},
+			"a variable for another key":      {ofInstall, control.Variable{Sensitive: true, Encrypted: place(other.Current().Public(), token, `"x"`)}, fairlead.CodeInvalidEncryptedValue},
+			"a variable that is no text":      {ofInstall, control.Variable{Sensitive: true, Encrypted: place(mine, token, `7`)}, fairlead.CodeInvalidEncryptedValue},
+			"a variable with two values":      {ofInstall, control.Variable{Value: "x", Sensitive: true, Encrypted: place(mine, token, `"x"`)}, fairlead.CodeInvalidEncryptedValue},
+			"an encrypted variable of an app": {control.VariableScope{App: "shop"}, control.Variable{Sensitive: true, Encrypted: place(mine, token, `"x"`)}, fairlead.CodeInvalidEncryptedValue},
+		} {
+			if err := variable(c.of, c.v); fairlead.CodeOf(err) != c.code {
+				t.Errorf("%s: %v, want %s", name, err, c.code)
+			}
+		}
+		if err := variable(ofInstall, control.Variable{Sensitive: true, Encrypted: place(mine, token, `"variable-of-acme"`)}); err != nil {
+			t.Fatal(err)
+		}
+		if shown, err := p.Variables(p.ctx, control.User{Org: org}, ofInstall); err != nil || shown["API_TOKEN"] != (control.Variable{Sensitive: true}) {
+			t.Errorf("the variable is shown as %+v, %v", shown, err)
+		}
 		got := map[string]string{}
 		p.stepFault = func(s events.JobSpec) stepFault {
 			b, err := json.Marshal(s.Inputs())
 			if err != nil {
 				t.Fatal(err)
 			}
-			got[s.Operation+" "+s.Component] = string(b)
+			got[s.Operation+" "+s.Component] = string(b) + s.SecretEnv["API_TOKEN"]
 			return none
 		}
 		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
@@ -352,8 +386,8 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		p.deploy("acme", control.NewDeployment{Kind: "teardown", AutoApprove: true}, "down")
 		p.work()
 		for _, of := range []string{"plan database", "apply database", "apply web", "destroy database", "destroy web"} {
-			if !strings.Contains(got[of], "hunter2-hunter2") {
-				t.Errorf("the %s lacks the input: %s", of, got[of])
+			if !strings.Contains(got[of], "hunter2-hunter2") || !strings.HasSuffix(got[of], "variable-of-acme") {
+				t.Errorf("the %s lacks the input or the variable: %s", of, got[of])
 			}
 		}
 
@@ -378,7 +412,7 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		if shown, err = p.Install(p.ctx, org, "acme"); err != nil || shown.Key.Public.String() != other.Current().Public().String() || shown.Key.Changed != nil {
 			t.Errorf("after a person accepted it the keys are %+v, %v", shown.Key, err)
 		}
-		for _, secret := range []string{"hunter2", "generated-by", "secret-of-"} {
+		for _, secret := range []string{"hunter2", "generated-by", "secret-of-", "variable-of-"} {
 			if bytes.Contains(sealer.read.Bytes(), []byte(secret)) {
 				t.Errorf("the control plane had %s… in the clear", secret)
 			}

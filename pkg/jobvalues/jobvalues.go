@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -64,6 +65,8 @@ func Place(name, of string) string {
 		return InputPlace(of)
 	case events.ValuesParams:
 		return "param/" + of
+	case events.ValuesEnv:
+		return VariablePlace(of)
 	}
 	return OutputPlace(strings.TrimPrefix(name, events.ValuesOutputs), of)
 }
@@ -168,7 +171,7 @@ func (e *ReferenceError) Error() string { return fmt.Sprintf("variable %s: %v", 
 
 func (e *ReferenceError) Unwrap() error { return e.Err }
 
-// Resolve sets the values of the spec's sensitive variables. The bytes of each value are those that the control plane
+// Resolve sets the values of the spec's sensitive variables, and adds the encrypted environment variables. The bytes of each value are those that the control plane
 // computes for the same value. If a value is missing or has the wrong type, Resolve returns an error that names it and
 // changes nothing.
 func (v Values) Resolve(spec *events.JobSpec) error {
@@ -205,7 +208,19 @@ func (v Values) Resolve(spec *events.JobSpec) error {
 		}
 		inputs[name] = events.SpecVar{Value: raw, Sensitive: true}
 	}
+	env := maps.Clone(spec.SecretEnv)
+	for name, value := range v[events.ValuesEnv] {
+		text, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("the environment variable %s is no text", name)
+		}
+		if env == nil {
+			env = map[string]string{}
+		}
+		env[name] = text
+	}
 	spec.SetInputs(inputs)
+	spec.SecretEnv = env
 	return nil
 }
 

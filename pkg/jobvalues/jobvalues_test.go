@@ -145,3 +145,39 @@ func TestEncryptedValuesOpenInTheStep(t *testing.T) {
 		}
 	}
 }
+
+// An encrypted environment variable of the install reaches the tool as a secret, and only if it was encrypted for its own name.
+func TestEncryptedEnvironmentIsOpenedForItsName(t *testing.T) {
+	keys, err := installkey.NewRing(strings.Repeat("Seed", 12), "ins_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct{ place, value, want string }{
+		"a text for its own name":                 {jobvalues.VariablePlace("API_TOKEN"), `"hunter2"`, ""},
+		"the control plane swapped two variables": {jobvalues.VariablePlace("OTHER"), `"hunter2"`, "damaged"},
+		"the control plane moved an input":        {jobvalues.InputPlace("API_TOKEN"), `"hunter2"`, "damaged"},
+		"a value that is no text":                 {jobvalues.VariablePlace("API_TOKEN"), `7`, "is no text"},
+	} {
+		e, err := jobvalues.Encrypt(keys.Current().Public().Seal, c.place, []byte(c.value), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packing, got := jobvalues.Values{}, jobvalues.Values{}
+		packing.Add(events.ValuesEnv, "API_TOKEN", jobvalues.Encrypted(e.Encrypted))
+		packed, _, err := packing.Pack(events.ValuesEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := map[string]string{"GIVEN": "x"}
+		spec := events.JobSpec{SecretEnv: given}
+		if err = got.Unpack(events.ValuesEnv, packed, packing.Encrypted(events.ValuesEnv), keys.Open); err == nil {
+			err = got.Resolve(&spec)
+		}
+		switch {
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || spec.SecretEnv["API_TOKEN"] != ""):
+			t.Errorf("%s: %v, %v", what, err, spec.SecretEnv)
+		case c.want == "" && (err != nil || spec.SecretEnv["API_TOKEN"] != "hunter2" || spec.SecretEnv["GIVEN"] != "x" || len(given) != 1):
+			t.Errorf("%s: %v, %v", what, err, spec.SecretEnv)
+		}
+	}
+}

@@ -29,6 +29,8 @@ type Agent struct {
 	Ledger string `json:"ledger,omitempty" check:"ledger" doc:"Where steps keep what the policy decides about several jobs, and the last change sets: file:/path, s3:BUCKET/PREFIX, or kubernetes:NAMESPACE (only Kubernetes kinds). If absent: the folder ledger of the runner's data folder, for jobs on the agent's machine; none for others."`
 	// InstallKey is a reference, as in Secrets. The control plane cannot set or see it.
 	InstallKey string `json:"install_key,omitempty" check:"reference" doc:"Where the seed of the install keys is: a reference like those of secrets. Steps encrypt secrets with keys that come from it, so that the control plane cannot read them. If absent: for steps that are processes or containers on the agent's machine, the file install-key.seed in the agent's data folder, if there is one (fairlead-runner install-key rotate, or the variable FAIRLEAD_MAKE_INSTALL_KEY); otherwise there is no seed, and the control plane can read the secrets."`
+	// InstallKeyByDefault is set by what installs the runner, such as the stack, if it made the seed.
+	InstallKeyByDefault bool `json:"install_key_by_default,omitempty" doc:"Whether a runner in the sandbox of an app does not have the seed of install_key. Jobs of an app with such a runner then encrypt nothing, because the two runners could not read each other's values."`
 }
 
 // NoAgentFile returns the Agent of an agent without a file.

@@ -235,7 +235,7 @@ func (a *Agent) startWarm(ctx context.Context, w *warmStep) (executor.Handle, er
 		return nil, err
 	}
 	in := by.placed(a.input(wire.Claim{InstallID: w.InstallID}))
-	in.InstallKey, in.KeyByDefault = a.seedReference(by), a.ownSeed(by)
+	in.InstallKey, in.KeyByDefault = a.seedReference(by), a.seedByDefault(by)
 	in.Warm = &attempt.Warm{ID: w.ID, Role: component.Role(w.Role), Expires: w.ExpiresAt}
 	var identity string
 	if in.Role, identity = roleOf(a.options.Stack, environment(a.environ, "AWS_REGION"), component.Role(w.Role)); in.Role != nil && in.Role.ARN == "" {

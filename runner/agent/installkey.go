@@ -37,6 +37,11 @@ func (a *Agent) ownSeed(by *launcher) bool {
 	return a.executors.file.InstallKey == "" && a.options.Executor == nil && (kind == runnerspec.ExecutorProcess || kind == runnerspec.ExecutorDocker)
 }
 
+// seedByDefault reports whether no runner in a sandbox has the seed: the agent made it, or the agent's file states it.
+func (a *Agent) seedByDefault(by *launcher) bool {
+	return a.executors.file.InstallKeyByDefault || a.ownSeed(by)
+}
+
 // seedReference returns where a step finds the seed of the install keys; "": the agent gives it to the step, or there is none.
 func (a *Agent) seedReference(by *launcher) string {
 	if ref := a.executors.file.InstallKey; ref != "" || !a.ownSeed(by) || !by.place.Machine {

@@ -211,7 +211,7 @@ func (a *Agent) start(ctx context.Context, attemptID string, c wire.Claim) (exec
 		return nil, err
 	}
 	in := by.placed(a.input(c))
-	in.InstallKey, in.KeyByDefault = a.seedReference(by), a.ownSeed(by)
+	in.InstallKey, in.KeyByDefault = a.seedReference(by), a.seedByDefault(by)
 	in.Role, in.Confined = role, a.confined(by)
 	if by.place.Shared {
 		a.awaitBefore(ctx, attemptID)

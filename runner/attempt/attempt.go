@@ -82,7 +82,7 @@ type Input struct {
 	SecretEnv    []string               `json:"secret_env,omitempty"`     // names of more variables to pass on, like PassEnv; logs never show their values
 	Secrets      map[string]string      `json:"secrets,omitempty"`        // references to the customer's secrets, by the names of the agent's file
 	InstallKey   string                 `json:"install_key,omitempty"`    // reference to the seed of the install keys; "": in SeedVariable, or there is none
-	KeyByDefault bool                   `json:"key_by_default,omitempty"` // the agent made the seed, and no configuration of the customer names it
+	KeyByDefault bool                   `json:"key_by_default,omitempty"` // a runner in a sandbox does not have the seed
 	Policy       string                 `json:"policy,omitempty"`         // reference to the customer's policy, as the step reads it; "": there is none
 	Ledger       string                 `json:"ledger,omitempty"`         // location of the customer's ledger; "": there is none
 	Work         string                 `json:"work,omitempty"`           // data folder that contains the workspaces; "": Data

@@ -43,7 +43,7 @@ func (a *execution) resolve(ctx context.Context, c *client.Client, leaseToken st
 		}
 		return &plugin.Error{Reason: fairlead.ReasonValuesMissing, Message: fmt.Sprintf("a sensitive value cannot be resolved, so nothing was started: %v", err), Err: err}
 	}
-	secrets.AddJSON(secretVars(*spec)...)
+	secrets.AddJSON(secretsOf(*spec)...)
 	return nil
 }
 

@@ -86,6 +86,7 @@ sandbox:
       runner: {id: "${install.runner_id}", trustedKeys: ["${install.trusted_keys}"]}
       image: {repository: "%[4]s", digest: "%[5]s"}
       status: {port: %[6]d}
+      installKey: {create: false}
       persistence: {existingClaim: data}
       podLabels: {release: "${sandbox.outputs.release}"}
       jobs: {clusterAdmin: true, keepFor: 1s}

@@ -3,6 +3,7 @@ package infratest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,28 +18,29 @@ const (
 
 // arns maps the type of a resource to the format of its ARN; %s is the name.
 var arns = map[string]string{
-	"AWS::DynamoDB::Table":     "arn:aws:dynamodb:" + Region + ":" + Account + ":table/%s",
-	"AWS::S3::Bucket":          "arn:aws:s3:::%s",
-	"AWS::KMS::Key":            "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
-	"AWS::KMS::ReplicaKey":     "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
-	"AWS::Backup::BackupVault": "arn:aws:backup:" + Region + ":" + Account + ":backup-vault:%s",
-	"AWS::SQS::Queue":          "arn:aws:sqs:" + Region + ":" + Account + ":%s",
-	"AWS::Events::EventBus":    "arn:aws:events:" + Region + ":" + Account + ":event-bus/%s",
-	"AWS::CloudWatch::Alarm":   "arn:aws:cloudwatch:" + Region + ":" + Account + ":alarm:%s",
-	"AWS::Events::Rule":        "arn:aws:events:" + Region + ":" + Account + ":rule/%s",
-	"AWS::Logs::LogGroup":      "arn:aws:logs:" + Region + ":" + Account + ":log-group:%s:*",
-	"AWS::Lambda::Function":    "arn:aws:lambda:" + Region + ":" + Account + ":function:%s",
-	"AWS::IAM::Role":           "arn:aws:iam::" + Account + ":role/%s",
-	"AWS::ECR::Repository":     "arn:aws:ecr:" + Region + ":" + Account + ":repository/%s",
-	"AWS::ECS::Cluster":        "arn:aws:ecs:" + Region + ":" + Account + ":cluster/%s",
-	"AWS::SNS::Topic":          "arn:aws:sns:" + Region + ":" + Account + ":%s",
-	"AWS::EC2::SecurityGroup":  "%s",
+	"AWS::DynamoDB::Table":        "arn:aws:dynamodb:" + Region + ":" + Account + ":table/%s",
+	"AWS::S3::Bucket":             "arn:aws:s3:::%s",
+	"AWS::KMS::Key":               "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
+	"AWS::KMS::ReplicaKey":        "arn:aws:kms:" + Region + ":" + Account + ":key/%s",
+	"AWS::Backup::BackupVault":    "arn:aws:backup:" + Region + ":" + Account + ":backup-vault:%s",
+	"AWS::SQS::Queue":             "arn:aws:sqs:" + Region + ":" + Account + ":%s",
+	"AWS::Events::EventBus":       "arn:aws:events:" + Region + ":" + Account + ":event-bus/%s",
+	"AWS::CloudWatch::Alarm":      "arn:aws:cloudwatch:" + Region + ":" + Account + ":alarm:%s",
+	"AWS::Events::Rule":           "arn:aws:events:" + Region + ":" + Account + ":rule/%s",
+	"AWS::Logs::LogGroup":         "arn:aws:logs:" + Region + ":" + Account + ":log-group:%s:*",
+	"AWS::Lambda::Function":       "arn:aws:lambda:" + Region + ":" + Account + ":function:%s",
+	"AWS::IAM::Role":              "arn:aws:iam::" + Account + ":role/%s",
+	"AWS::ECR::Repository":        "arn:aws:ecr:" + Region + ":" + Account + ":repository/%s",
+	"AWS::ECS::Cluster":           "arn:aws:ecs:" + Region + ":" + Account + ":cluster/%s",
+	"AWS::SNS::Topic":             "arn:aws:sns:" + Region + ":" + Account + ":%s",
+	"AWS::EC2::SecurityGroup":     "%s",
+	"AWS::SecretsManager::Secret": "arn:aws:secretsmanager:" + Region + ":" + Account + ":secret:%s-AbCdEf",
 }
 
 // names maps the type of a resource to the property that sets its name, if it has one.
 var names = map[string]string{
 	"AWS::IAM::Role": "RoleName", "AWS::Logs::LogGroup": "LogGroupName", "AWS::ECR::Repository": "RepositoryName", "AWS::Events::EventBus": "Name",
-	"AWS::Lambda::Function": "FunctionName", "AWS::Backup::BackupVault": "BackupVaultName", "AWS::ECS::Cluster": "ClusterName",
+	"AWS::Lambda::Function": "FunctionName", "AWS::Backup::BackupVault": "BackupVaultName", "AWS::ECS::Cluster": "ClusterName", "AWS::SecretsManager::Secret": "Name",
 }
 
 // Stack is a template whose references are replaced by values, as if it was deployed.
@@ -303,6 +305,9 @@ func (r resolver) ref(name string) (any, error) {
 		m := p.(map[string]any)
 		return fmt.Sprintf("arn:aws:iam::%s:policy%s%s", Account, m["Path"], m["ManagedPolicyName"]), nil
 	}
+	if r.template.Resources[name].Type == "AWS::SecretsManager::Secret" { // a reference to a secret is its ARN
+		return r.arn(name)
+	}
 	return r.name(name)
 }
 
@@ -351,7 +356,8 @@ func (s Stack) Policies(role string) (policies []map[string]any) {
 	if err != nil {
 		return policies
 	}
-	for _, r := range s.Resources {
+	for _, id := range slices.Sorted(maps.Keys(s.Resources)) {
+		r := s.Resources[id]
 		of, _ := r.Properties["Roles"].([]any)
 		if r.Type == "AWS::IAM::RolePolicy" && r.Properties["RoleName"] == name || r.Type == "AWS::IAM::Policy" && slices.Contains(of, any(name)) {
 			policies = append(policies, r.Properties["PolicyDocument"].(map[string]any))

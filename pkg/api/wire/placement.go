@@ -137,6 +137,8 @@ type Group struct {
 type Variable struct {
 	Value     string `json:"value,omitempty" maxLength:"16384" doc:"Absent in responses if the variable is sensitive"`
 	Sensitive bool   `json:"sensitive,omitempty" doc:"The value is stored encrypted, never shown, and masked in logs"`
+	// Encrypted is absent in responses.
+	Encrypted *Encrypted `json:"encrypted,omitempty" doc:"In place of value, for a sensitive variable of an install: the text as JSON, encrypted with the key of the install for the place variable/NAME. If the install has a key, other values of sensitive variables are refused. Absent in responses"`
 }
 
 // Variables are the environment variables that are set on one runner, group, app or

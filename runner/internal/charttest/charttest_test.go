@@ -26,6 +26,7 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
@@ -127,7 +128,8 @@ func connect(t *testing.T, kubeconfig string) (*rest.Config, *kubernetes.Clients
 	return cfg, c
 }
 
-// The chart installs and its agent runs jobs. An upgrade keeps the runner's identity. An uninstall leaves no object. The
+// The chart installs and its agent runs jobs, which encrypt with the seed that the chart made. An upgrade keeps the runner's identity and
+// the seed. An uninstall leaves no object but the seed, without which the secrets of the installs are lost. The
 // namespace enforces the restricted pod security standard.
 func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	kubeconfig := cluster.Kubeconfig(t)
@@ -166,6 +168,11 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 		t.Errorf("after the install the last heartbeat is %+v, want capacity 2", b)
 	}
 
+	seed := seedOf(t, c, ns.Name)
+	keys, err := installkey.NewRing(seed, "ins_1")
+	if err != nil {
+		t.Fatalf("the chart made a seed that the runner refuses: %v", err)
+	}
 	pods, err := c.CoreV1().Pods(ns.Name).Watch(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=fairlead-runner"})
 	if err != nil {
 		t.Fatal(err)
@@ -201,8 +208,15 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 		if plan = nil; j.Finish.Plan != nil {
 			plan = &events.PlanRef{Job: fairlead.JobID(job), Digest: j.Finish.Plan.Digest}
 		}
-		if p := podOf(t, pods, job); p.Spec.ServiceAccountName != deployed+"-jobs-"+of[op] {
+		if j.Finish.Key != keys.Current().Public().String() {
+			t.Errorf("the %s had the install key %q, want that of the chart's seed", op, j.Finish.Key)
+		}
+		p := podOf(t, pods, job)
+		if p.Spec.ServiceAccountName != deployed+"-jobs-"+of[op] {
 			t.Errorf("the %s ran as %s", op, p.Spec.ServiceAccountName)
+		}
+		if text, err := json.Marshal(p); err != nil || strings.Contains(string(text), seed) || strings.Contains(string(j.Log), seed) {
+			t.Errorf("the pod or the log of the %s has the seed (%v)", op, err)
 		}
 	}
 
@@ -238,6 +252,9 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	h.values["concurrency"] = 3
 	h.values["jobs"] = map[string]any{"clusterAdmin": true, "keepFor": "5s"}
 	h.upgrade()
+	if seedOf(t, c, ns.Name) != seed {
+		t.Error("the upgrade replaced the seed")
+	}
 	if b := s.LastBeat(); b.Capacity != 3 {
 		t.Errorf("after the upgrade the last heartbeat is %+v, want capacity 3", b)
 	}
@@ -256,6 +273,8 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	// Helm removes the agent's rights too, so the agent may not be able to remove the job. In this case, the
 	// cluster removes the job when the duration keepFor has passed since its end.
 	h.uninstall()
+	before = append(before, "secret/"+deployed+"-install-key")
+	slices.Sort(before)
 	var left []string
 	defer func() {
 		if !slices.Equal(left, before) {
@@ -264,14 +283,28 @@ func TestChartInstallsUpgradesAndUninstalls(t *testing.T) {
 	}()
 	s.Until("removal of all objects of the release", func() bool {
 		left = inventory(t, c, ns.Name)
+		slices.Sort(left)
 		return slices.Equal(left, before)
 	})
+	if seedOf(t, c, ns.Name) != seed {
+		t.Error("the uninstall replaced the seed")
+	}
 	if _, err := c.RbacV1().ClusterRoleBindings().Get(ctx, ns.Name+"-"+deployed+"-jobs", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the binding of cluster-admin still exists (%v)", err)
 	}
 	if b := s.LastBeat(); !b.Ending {
 		t.Errorf("the last heartbeat is %+v, want one that reports the agent's end", b)
 	}
+}
+
+// seedOf returns the seed that the chart made.
+func seedOf(t *testing.T, c kubernetes.Interface, ns string) string {
+	t.Helper()
+	secret, err := c.CoreV1().Secrets(ns).Get(t.Context(), deployed+"-install-key", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(secret.Data["seed"])
 }
 
 // podOf returns the pod of a job's first attempt, from a watch that has seen it.

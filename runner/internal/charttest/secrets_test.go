@@ -69,7 +69,7 @@ func TestPodGetsTheSecretsOfItsComponent(t *testing.T) {
 	defer pods.Stop()
 	refs := func(p *corev1.Pod) (all []string) {
 		for _, v := range p.Spec.Containers[0].Env {
-			if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil && v.ValueFrom.SecretKeyRef.Name != p.Labels["batch.kubernetes.io/job-name"] {
+			if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil && v.ValueFrom.SecretKeyRef.Name != p.Labels["batch.kubernetes.io/job-name"] && v.ValueFrom.SecretKeyRef.Name != deployed+"-install-key" {
 				all = append(all, v.ValueFrom.SecretKeyRef.Name+"/"+v.ValueFrom.SecretKeyRef.Key)
 			}
 		}

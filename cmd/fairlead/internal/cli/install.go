@@ -146,7 +146,7 @@ install gets. After the first deployment, they change the runner only when you r
 	labels.registerUnset(c, cmd)
 	cmd.Flags().StringVar(&runner, "runner", "", "the `RUNNER` that runs the install's jobs; if this is '', rules, group and labels select the runner")
 	c.flagNames(cmd, "runner", runnerNames)
-	cmd.Flags().BoolVar(&accept, "accept-new-key", false, "encrypt secret inputs with a key of the install that has changed; compare its fingerprint with the customer first")
+	acceptFlag(cmd, &accept)
 	cmd.Flags().StringArrayVar(&inputs.unset, "unset", nil, "reset the input `NAME` to its default; can be repeated")
 	ofInstall := func(ctx context.Context, cl *client.Client, args []string) (string, error) {
 		if len(args) == 0 {

@@ -166,8 +166,8 @@ func awaitKey(ctx context.Context, cl *client.Client, install string) (in wire.I
 	})
 	if errors.Is(err, pending) {
 		return in, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeInstallKeyMissing,
-			Message: fmt.Sprintf("the runner has not reported the key of install %s, so its secret inputs are not set", install),
-			Hint:    fmt.Sprintf("When an agent of the runner is online, set them with `fairlead install update %s`.", install)}
+			Message: fmt.Sprintf("the runner has not reported the key of install %s, so its secrets are not set", install),
+			Hint:    fmt.Sprintf("When an agent of the runner is online, set them with `fairlead install update %s`, and variables with `fairlead variable set`.", install)}
 	}
 	return in, err
 }
@@ -201,6 +201,41 @@ func (c *cli) trustedKey(cl *client.Client, in wire.Install, accept bool) (insta
 	return installkey.Public{}, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeInstallKeyChanged,
 		Message: fmt.Sprintf("the key of install %s has changed to %s, so no secret was set", in.Name, newest.Fingerprint),
 		Hint:    "Ask the customer whether `fairlead-runner install-key show` prints this fingerprint. If it does, run the command again with --accept-new-key. If it does not, another program wants to read the secrets."}
+}
+
+// acceptFlag adds --accept-new-key.
+func acceptFlag(cmd *cobra.Command, accept *bool) {
+	cmd.Flags().BoolVar(accept, "accept-new-key", false, "encrypt secrets with a key of the install that has changed; compare its fingerprint with the customer first")
+}
+
+// encryptVariables encrypts the sensitive variables of a request, if the install has a key or gets one.
+func (c *cli) encryptVariables(ctx context.Context, cl *client.Client, install string, change wire.SetVariablesRequest, accept bool) error {
+	in, err := cl.GetInstall(ctx, install)
+	if err == nil && in.Key == nil && in.KeyExpected {
+		in, err = awaitKey(ctx, cl, install)
+	}
+	if err != nil || in.Key == nil {
+		return err
+	}
+	key, err := c.trustedKey(cl, in, accept)
+	if err != nil {
+		return err
+	}
+	for name, v := range change.Values {
+		if !v.Sensitive {
+			continue
+		}
+		raw, err := json.Marshal(v.Value)
+		if err != nil {
+			return err
+		}
+		e, err := jobvalues.Encrypt(key.Seal, jobvalues.VariablePlace(name), raw, nil)
+		if err != nil {
+			return err
+		}
+		change.Values[name] = &wire.Variable{Sensitive: true, Encrypted: &wire.Encrypted{Bytes: e.Encrypted, Type: e.Type, Size: e.Size}}
+	}
+	return nil
 }
 
 // splitSecrets returns the values of sensitive inputs, and the other ones. A null, which resets an input, is no secret.

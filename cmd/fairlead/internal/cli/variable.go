@@ -38,6 +38,7 @@ func (c *cli) scopeFlags(cmd *cobra.Command, of *client.VariableScope) {
 func (c *cli) variableSet() *cobra.Command {
 	var of client.VariableScope
 	var plain, secret []string
+	var accept bool
 	cmd := &cobra.Command{
 		Use: "set", Short: "Set environment variables of jobs",
 		Long: `Sets the named variables and keeps the others. Jobs that start later get the new
@@ -45,7 +46,10 @@ values.
 
 Give sensitive values with --sensitive-env. The command then reads the value from an
 environment variable, because other users of a machine can read arguments. A sensitive
-value is stored encrypted, never shown again, and redacted in logs.`,
+value is stored encrypted, never shown again, and redacted in logs. If the runner of an
+install has a seed of install keys, the command encrypts the sensitive variables of the
+install, and the control plane cannot read them. It can read those of a runner, a group
+or an app.`,
 		Example: `  fairlead variable set --group customers/acme --var AWS_REGION=eu-central-1
   fairlead variable set --install acme --sensitive-env API_TOKEN=ACME_TOKEN`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, _ []string) (view.Document, error) {
@@ -71,11 +75,17 @@ value is stored encrypted, never shown again, and redacted in logs.`,
 			if len(in.Values) == 0 {
 				return nil, usage("Use --var or --sensitive-env.", "the command has no variable")
 			}
+			if of.Install != "" && len(secret) > 0 {
+				if err := c.encryptVariables(ctx, cl, of.Install, in, accept); err != nil {
+					return nil, err
+				}
+			}
 			v, err := cl.SetVariables(ctx, of, in)
 			return view.Variables(v), err
 		}),
 	}
 	c.scopeFlags(cmd, &of)
+	acceptFlag(cmd, &accept)
 	cmd.Flags().StringArrayVar(&plain, "var", nil, "set a variable, as `NAME=value`; can be repeated")
 	cmd.Flags().StringArrayVar(&secret, "sensitive-env", nil, "set a sensitive variable to the value of an environment variable, as `NAME=VARIABLE`; can be repeated")
 	return cmd

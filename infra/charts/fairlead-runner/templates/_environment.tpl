@@ -26,6 +26,12 @@
 {{- if eq $v.identity.type "key" }}{{ $all = append $all (dict "name" "FAIRLEAD_ENROLMENT_TOKEN_FILE" "value" "/var/run/secrets/fairlead/token") }}{{ end -}}
 {{- if eq $v.identity.type "aws-iam" }}{{ $all = append $all (dict "name" "AWS_REGION" "value" $v.identity.aws.region) }}{{ end -}}
 {{- range $all }}{{ include "runner.variable" . }}{{ end -}}
+{{- /* The agent reads the seed as jobs do: from the variable that the cluster gives for a reference. */}}
+{{- with include "runner.seedSecret" . }}
+- name: FAIRLEAD_GIVEN_{{ printf "%s/%s" . (include "runner.seedKey" $) | printf "%X" }}
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: {{ include "runner.seedKey" $ | quote }}}
+{{- end -}}
 {{- end -}}
 
 {{/* The agent's file. A test compares it with the existing fields. */}}
@@ -63,6 +69,8 @@
 {{- with $v.secrets }}{{ $_ := set $file "secrets" . }}{{ end -}}
 {{- with $v.policy.configMap }}{{ $_ := set $file "policy" (printf "kubernetes:%s/%s" . $v.policy.key) }}{{ end -}}
 {{- with $v.policy.ledgerNamespace }}{{ $_ := set $file "ledger" (printf "kubernetes:%s" .) }}{{ end -}}
+{{- with include "runner.seedSecret" . }}{{ $_ := set $file "install_key" (printf "kubernetes:%s/%s" . (include "runner.seedKey" $)) }}{{ end -}}
+{{- if eq (include "runner.makesSeed" .) "true" }}{{ $_ := set $file "install_key_by_default" true }}{{ end -}}
 {{- if eq $v.follow "file" }}{{ $_ := set $file "final" true }}{{ end -}}
 {{- toYaml $file -}}
 {{- end -}}

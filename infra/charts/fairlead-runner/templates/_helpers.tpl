@@ -25,6 +25,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- .Values.jobs.namespace | default .Release.Namespace -}}
 {{- end -}}
 
+{{/* The seed of the install keys. A release that reuses the values of an earlier chart has none. */}}
+{{- define "runner.makesSeed" -}}
+{{- $key := .Values.installKey | default dict -}}
+{{- if and $key.create (not $key.existingSecret) }}true{{ end -}}
+{{- end -}}
+
+{{- define "runner.seedSecret" -}}
+{{- $key := .Values.installKey | default dict -}}
+{{- if $key.existingSecret }}{{ $key.existingSecret }}{{ else if $key.create }}{{ include "runner.name" . }}-install-key{{ end -}}
+{{- end -}}
+
+{{- define "runner.seedKey" -}}
+{{- if eq (include "runner.makesSeed" .) "true" }}seed{{ else }}{{ .Values.installKey.secretKey }}{{ end -}}
+{{- end -}}
+
 {{- define "runner.image" -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- end -}}

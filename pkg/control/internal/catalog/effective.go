@@ -329,7 +329,7 @@ func envDigest(env map[string]setVariable) (string, error) {
 	values := make(map[string][]string, len(env))
 	for name, v := range env {
 		if v.sensitive() {
-			values[name] = []string{"withheld", variableContext(v.org, v.from, name), withheld(v.Sealed, v.Known).Fingerprint}
+			values[name] = []string{"withheld", variableContext(v.org, v.from, name), withheld(v.secretBytes(), v.Known).Fingerprint}
 		} else {
 			values[name] = []string{"plain", string(v.Value)}
 		}

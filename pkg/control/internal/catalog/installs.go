@@ -409,18 +409,29 @@ func notEncrypted(inst store.Install, name string) error {
 // acceptEncrypted refuses a value that is not encrypted with a key of the install. A value for a key that was reported later makes
 // this key the key of the install: the person who encrypted it has compared and accepted it.
 func acceptEncrypted(inst *store.Install, spec *appspec.App, name string, e Encrypted) error {
-	decl, ok := spec.Input(name)
-	refuse := func(format string, args ...any) error {
-		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidEncryptedValue, Message: fmt.Sprintf(format, args...),
-			Hint: "Set it with {install.update}, which encrypts it with the key that the install has now.", Args: fairlead.Args{Install: inst.Name}}
+	if decl, ok := spec.Input(name); ok && !decl.Sensitive {
+		return refuseEncrypted(*inst, "the input %q is not sensitive, so its value must not be encrypted", name)
 	}
+	key, err := keyOfValue(*inst, fmt.Sprintf("input %q", name), e)
+	if err == nil {
+		inst.Key = key
+	}
+	return err
+}
+
+func refuseEncrypted(inst store.Install, format string, args ...any) error {
+	return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidEncryptedValue, Message: fmt.Sprintf(format, args...),
+		Hint: "Set it again with the command: it encrypts the value with the key that the install has now.", Args: fairlead.Args{Install: inst.Name}}
+}
+
+// keyOfValue returns the key of the install with which a person encrypted the value of what. It refuses a value that is not encrypted
+// with the current key, or with one that was reported later.
+func keyOfValue(inst store.Install, what string, e Encrypted) (*store.InstallKey, error) {
 	switch {
-	case ok && !decl.Sensitive:
-		return refuse("the input %q is not sensitive, so its value must not be encrypted", name)
 	case !installkey.Sealed(e.Bytes) || len(e.Type) > maxKnown || e.Fingerprint != "" || e.Size < 0 || len(e.Bytes) > maxInline:
-		return refuse("the value of input %q is not an encrypted value of at most %d bytes", name, maxInline)
+		return nil, refuseEncrypted(inst, "the value of %s is not an encrypted value of at most %d bytes", what, maxInline)
 	case inst.Key == nil:
-		return refuse("the install %s has no key yet, so the value of input %q is encrypted with another key", inst.Name, name)
+		return nil, refuseEncrypted(inst, "the install %s has no key yet, so the value of %s is encrypted with another key", inst.Name, what)
 	}
 	for _, k := range []*store.InstallKey{inst.Key, inst.Key.Changed} {
 		if k == nil {
@@ -428,16 +439,13 @@ func acceptEncrypted(inst *store.Install, spec *appspec.App, name string, e Encr
 		}
 		public, err := installkey.ParsePublic(k.Public)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if public.ID() == installkey.KeyOf(e.Bytes) {
-			if k != inst.Key {
-				inst.Key = k
-			}
-			return nil
+			return k, nil
 		}
 	}
-	return refuse("the value of input %q is encrypted with a key that is not the key of install %s", name, inst.Name)
+	return nil, refuseEncrypted(inst, "the value of %s is encrypted with a key that is not the key of install %s", what, inst.Name)
 }
 
 // sealInput returns a value in its stored form: sealed if it is sensitive.

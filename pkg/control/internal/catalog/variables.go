@@ -8,10 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/control/internal/runners"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/jobvalues"
 	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -32,6 +35,9 @@ type VariableScope struct {
 type Variable struct {
 	Value     string
 	Sensitive bool // Value is then empty when it is read
+	// Encrypted is the value of a sensitive variable of an install, encrypted with the key of the install; nil: it is in Value. It is
+	// nil when the variable is read.
+	Encrypted *Encrypted
 }
 
 // VariablePattern is the pattern of an environment variable's name. Some matching names
@@ -48,6 +54,9 @@ func checkVariable(name string, v *Variable) error {
 	if strings.HasPrefix(name, "FAIRLEAD_") || component.Reserved(name) { // a job with such a variable would fail
 		return &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInvalidVariable, Message: fmt.Sprintf("the variable %s is reserved", name),
 			Hint: "Names that begin with FAIRLEAD_ are set by Fairlead, those of Terraform by the runner; variables of a module are inputs of the app."}
+	}
+	if v != nil && v.Encrypted != nil && (!v.Sensitive || v.Value != "" || v.Encrypted.Type != string(appspec.String)) {
+		return fairlead.Invalid(fairlead.CodeInvalidEncryptedValue, "the variable %s is encrypted, so it must be sensitive, a text, and have no other value", name)
 	}
 	if v != nil && (len(v.Value) > maxVariableValue || strings.ContainsRune(v.Value, 0)) {
 		return fairlead.Invalid(fairlead.CodeInvalidVariable, "the value of the variable %s is longer than %d bytes, or holds a NUL", name, maxVariableValue)
@@ -92,7 +101,7 @@ func (cat *Catalog) Variables(ctx context.Context, by kernel.User, of VariableSc
 	}
 	out := make(map[string]Variable, len(r.V.Values))
 	for name, v := range r.V.Values {
-		if out[name] = (Variable{Sensitive: true}); v.Sealed == nil {
+		if out[name] = (Variable{Sensitive: true}); !v.Secret() {
 			if out[name], err = openVariable(cat.Reading(ctx), org, scope, name, v); err != nil {
 				return nil, err
 			}
@@ -144,6 +153,14 @@ func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of Variabl
 			if v == nil {
 				continue
 			}
+			encrypted, err := encryptedVariable(tx, by.Org, of, name, *v)
+			if err != nil {
+				return err
+			}
+			if encrypted != nil {
+				values[name] = store.Input{Encrypted: encrypted.Bytes, Known: encrypted.known()}
+				continue
+			}
 			if v.Sensitive && r.V.FingerprintKey == nil {
 				if r.V.FingerprintKey, err = newFingerprintKey(tx, variablesKeyContext(org, scope)); err != nil {
 					return fmt.Errorf("make the key of the fingerprints of variables: %w", err)
@@ -168,6 +185,36 @@ func (cat *Catalog) SetVariables(ctx context.Context, by kernel.User, of Variabl
 		return nil, err
 	}
 	return cat.Variables(ctx, by, of)
+}
+
+// encryptedVariable returns the value that a person encrypted; nil: the control plane seals it, or it is not sensitive. It refuses a
+// sensitive value in the clear for an install whose secrets only the customer's side may read. A variable of a runner, a group or an
+// app is for several installs, and so for several keys: the control plane seals it.
+func encryptedVariable(tx *kernel.Tx, org fairlead.OrgID, of VariableScope, name string, v Variable) (*Encrypted, error) {
+	if !v.Sensitive {
+		return nil, nil
+	}
+	if of.Install == "" {
+		if v.Encrypted != nil {
+			return nil, fairlead.Invalid(fairlead.CodeInvalidEncryptedValue, "the variable %s is encrypted, and only variables of an install can be", name)
+		}
+		return nil, nil
+	}
+	in, app, err := installAndApp(tx, org, of.Install)
+	if err != nil {
+		return nil, err
+	}
+	if v.Encrypted != nil {
+		_, err := keyOfValue(in.V, fmt.Sprintf("variable %q", name), *v.Encrypted)
+		return v.Encrypted, err
+	}
+	expected, err := keyExpected(tx, in.V, app.Newest.Spec)
+	if err == nil && expected {
+		err = &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInputNotEncrypted,
+			Message: fmt.Sprintf("the sensitive variable %s of install %s is not encrypted: only the customer's side may read it", name, in.V.Name),
+			Hint:    "Set it with a client of this release, which encrypts it with the key of the install.", Args: fairlead.Args{Install: in.V.Name}}
+	}
+	return nil, err
 }
 
 // markVariables records on a runner or install whether it has variables. Each start of
@@ -212,9 +259,17 @@ type setVariable struct {
 	from store.Scope
 }
 
-func (v setVariable) sensitive() bool { return v.Sealed != nil }
+// secretBytes returns the sealed or encrypted bytes of a sensitive variable.
+func (v setVariable) secretBytes() []byte {
+	if v.Encrypted != nil {
+		return v.Encrypted
+	}
+	return v.Sealed
+}
 
-// open returns the variable with its value, also if it is sensitive.
+func (v setVariable) sensitive() bool { return v.Secret() }
+
+// open returns the variable with its value, also if it is sealed.
 func (v setVariable) open(tx *kernel.Tx, name string) (Variable, error) {
 	return openVariable(tx, v.org, v.from, name, v.Input)
 }
@@ -259,8 +314,23 @@ func variablesFor(tx *kernel.Tx, in store.Install, r store.Runner) (map[string]s
 	return out, nil
 }
 
+// EncryptedEnvironment adds to values the variables of an install's jobs that only a step can open. The step fetches them: a signed
+// spec has no bytes that another job could take.
+func EncryptedEnvironment(tx *kernel.Tx, in store.Install, r store.Runner, values jobvalues.Values) error {
+	set, err := variablesFor(tx, in, r)
+	if err != nil {
+		return err
+	}
+	for name, v := range set {
+		if v.Encrypted != nil {
+			values.Add(events.ValuesEnv, name, jobvalues.Encrypted(v.Encrypted))
+		}
+	}
+	return nil
+}
+
 // Environment returns the environment variables of a job: those of variablesFor, and
-// Fairlead's own, which override all others. Sensitive ones are returned separately.
+// Fairlead's own, which override all others. Sensitive ones are returned separately. Those of EncryptedEnvironment are in neither.
 func Environment(tx *kernel.Tx, in store.Install, r store.Runner, j store.Job) (plain, secret map[string]string, err error) {
 	set, err := variablesFor(tx, in, r)
 	if err != nil {
@@ -268,6 +338,9 @@ func Environment(tx *kernel.Tx, in store.Install, r store.Runner, j store.Job) (
 	}
 	plain, secret = map[string]string{}, map[string]string{}
 	for name, v := range set {
+		if v.Encrypted != nil {
+			continue
+		}
 		open, err := v.open(tx, name)
 		if err != nil {
 			return nil, nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/state"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/jobvalues"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -36,7 +37,7 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 		return tx.Signer.Sign(tx.Ctx, s)
 	}
 	if j.Operation == job.OpMigrateState {
-		return migration(tx, s, j)
+		return migration(tx, s, j, leaseToken)
 	}
 	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
@@ -89,7 +90,7 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 			s.Approvals = [][]byte{j.Signature}
 		}
 	}
-	if err := refer(tx, &s, inst.V, v, j, leaseToken); err != nil {
+	if err := setVars(tx, &s, inst.V, runner.V, v, j, leaseToken); err != nil {
 		return nil, err
 	}
 	if s.Applied, err = applied(tx, inst.V, v, t, j); err != nil {
@@ -150,7 +151,7 @@ func (ex *Execution) JobValues(ctx context.Context, h kernel.Holder, name string
 	}
 	none := &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeValuesNotFound,
 		Message: fmt.Sprintf("the spec of job %s names no values %q", h.Job, fairlead.Clip(name, 100))}
-	if r.V.Operation.OfRunner() || r.V.Operation == job.OpMigrateState {
+	if r.V.Operation.OfRunner() || r.V.Operation == job.OpMigrateState && name != events.ValuesEnv {
 		return nil, none
 	}
 	tx := ex.Reading(ctx)
@@ -158,34 +159,56 @@ func (ex *Execution) JobValues(ctx context.Context, h kernel.Holder, name string
 	if err != nil {
 		return nil, err
 	}
-	v, err := catalog.ReadVersion(tx, r.V.Version)
+	values, err := valuesOf(tx, inst.V.Of(r.V.Runner), r.V, name)
 	if err != nil {
 		return nil, err
 	}
-	vars, err := jobVars(tx, inst.V.Of(r.V.Runner), v, r.V)
-	if err != nil {
-		return nil, err
-	}
-	packed, ok, err := vars.Values.Pack(name)
+	packed, ok, err := values.Pack(name)
 	if err == nil && !ok {
 		err = none
 	}
 	return packed, err
 }
 
-// refer sets the spec's variables, and names the sensitive values that the step fetches with the lease token.
-func refer(tx *kernel.Tx, s *events.JobSpec, inst store.Install, v catalog.Version, j store.Job, leaseToken string) error {
+// valuesOf returns at least the values of a job that have the name.
+func valuesOf(tx *kernel.Tx, inst store.Install, j store.Job, name string) (jobvalues.Values, error) {
+	if name == events.ValuesEnv {
+		values := jobvalues.Values{}
+		runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
+		if err == nil {
+			err = catalog.EncryptedEnvironment(tx, inst, runner.V, values)
+		}
+		return values, err
+	}
+	v, err := catalog.ReadVersion(tx, j.Version)
+	if err != nil {
+		return nil, err
+	}
 	vars, err := jobVars(tx, inst, v, j)
+	return vars.Values, err
+}
+
+// setVars sets the spec's variables, and names the sensitive values that the step fetches.
+func setVars(tx *kernel.Tx, s *events.JobSpec, inst store.Install, runner store.Runner, v catalog.Version, j store.Job, leaseToken string) error {
+	vars, err := jobVars(tx, inst, v, j)
+	if err == nil {
+		err = catalog.EncryptedEnvironment(tx, inst, runner, vars.Values)
+	}
 	if err != nil {
 		return err
 	}
 	s.SetInputs(vars.Vars)
-	for _, name := range slices.Sorted(maps.Keys(vars.Values)) {
-		packed, _, err := vars.Values.Pack(name)
+	return refer(s, vars.Values, leaseToken)
+}
+
+// refer names the sensitive values that the step fetches with the lease token.
+func refer(s *events.JobSpec, values jobvalues.Values, leaseToken string) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		packed, _, err := values.Pack(name)
 		if err != nil {
 			return fmt.Errorf("encode the values %s of job %s: %w", name, s.Job, err)
 		}
-		s.Values = append(s.Values, events.ValuesRef{Name: name, Digest: events.ValuesDigest(leaseToken, name, packed), Encrypted: vars.Values.Encrypted(name)})
+		s.Values = append(s.Values, events.ValuesRef{Name: name, Digest: events.ValuesDigest(leaseToken, name, packed), Encrypted: values.Encrypted(name)})
 	}
 	return nil
 }
@@ -226,7 +249,7 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 }
 
 // migration completes the spec of a job that copies states.
-func migration(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
+func migration(tx *kernel.Tx, s events.JobSpec, j store.Job, leaseToken string) ([]byte, error) {
 	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return nil, err
@@ -248,6 +271,13 @@ func migration(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 		return nil, err
 	}
 	if s.Env, s.SecretEnv, err = catalog.Environment(tx, inst.V, runner.V, j); err != nil {
+		return nil, err
+	}
+	values := jobvalues.Values{}
+	if err = catalog.EncryptedEnvironment(tx, inst.V, runner.V, values); err == nil {
+		err = refer(&s, values, leaseToken)
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, name := range m.Components {

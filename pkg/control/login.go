@@ -177,8 +177,8 @@ func (c *Control) LogIn(ctx context.Context, in LoginProof) (LoggedIn, error) {
 		if u.V.Subject != "" && (u.V.Issuer != person.Issuer || u.V.Subject != person.Subject) {
 			return loginRefused("other-subject", "user %s has logged in as another person of an issuer before; an owner of the org can delete the user and invite it again", u.V.Email)
 		}
-		if owns := u.V.Operator && slices.Contains(u.V.Bindings, access.OwnerOf()[0]); owns && u.V.LoggedIn.IsZero() {
-			if err := c.endFirst(tx, ref.Org); err != nil {
+		if u.V.LoggedIn.IsZero() && slices.Contains(u.V.Bindings, access.OwnerOf()[0]) {
+			if err := c.endFirst(tx, u.V); err != nil {
 				return err
 			}
 		}

@@ -337,9 +337,9 @@ func (c *Control) HasFullAccess(ctx context.Context, org fairlead.OrgID) (bool, 
 	return owners > 0 && operators > 0, err
 }
 
-// endFirst revokes the tokens of the first start.
-func (c *Control) endFirst(tx *kernel.Tx, org fairlead.OrgID) error {
-	refs, err := c.Store.AllTokenRefs(tx.Ctx, org)
+// endFirst revokes the first tokens that the user, an owner of the org, needs no more: those of an operator if the user is one.
+func (c *Control) endFirst(tx *kernel.Tx, by store.User) error {
+	refs, err := c.Store.AllTokenRefs(tx.Ctx, by.Org)
 	if err != nil {
 		return err
 	}
@@ -348,10 +348,10 @@ func (c *Control) endFirst(tx *kernel.Tx, org fairlead.OrgID) error {
 		if err != nil {
 			return err
 		}
-		if t.V.First {
+		if t.V.First && (by.Operator || !t.V.Operator) {
 			t.V.Revoked = tx.Now
 			tx.PutToken(r.V.Hash, t)
-			tx.DeleteTokenRef(org, t.V.Name, r)
+			tx.DeleteTokenRef(by.Org, t.V.Name, r)
 		}
 	}
 	return nil

@@ -275,11 +275,11 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, engine.Close)
-	hooks, err := store.New(engine).AllWebhooks(ctx, fairlead.DefaultOrg)
+	hooked, err := anyWebhook(ctx, store.New(engine))
 	if err != nil {
 		return nil, err
 	}
-	s.webhooks.Store(len(hooks) > 0)
+	s.webhooks.Store(hooked)
 	qdb, err := s.open(ctx, path("queue.db"))
 	if err != nil {
 		return nil, err
@@ -329,6 +329,17 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, Images: true, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
 	})
 	return engine, nil
+}
+
+// anyWebhook reports whether an org has a webhook.
+func anyWebhook(ctx context.Context, t *store.Store) (bool, error) {
+	orgs, err := t.OrgNames(ctx)
+	for _, org := range orgs {
+		if hooks, err := t.AllWebhooks(ctx, org); err != nil || len(hooks) > 0 {
+			return err == nil, err
+		}
+	}
+	return false, err
 }
 
 func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {

@@ -32,7 +32,7 @@ const serverGC = 400
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
 	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Builds: o.Builds, Logger: o.Logger,
-		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, RegistryProgram: registryProgram(o.Registry), LoopbackIssuers: o.LoopbackIssuers, Direct: executors() != nil}
+		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, RegistryProgram: registryProgram(o.Registry), LoopbackIssuers: o.LoopbackIssuers, FirstLogin: o.FirstLogin, Direct: executors() != nil}
 	l := o.Limits
 	lo.Bounds.Connections = l.Connections
 	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits

@@ -111,6 +111,8 @@ func TestEveryChangeNamesItsActor(t *testing.T) {
 		{"", "/v1/users", wire.InviteUserRequest{Email: "sam@acme.example", Roles: []wire.RoleBinding{{Role: "security", Install: "acme"}}}},
 		{"create-login-link", "/v1/users/sam@acme.example/link", nil},
 		{"delete-user", "/v1/users/eva@example.com", nil},
+		{"create-org", "/v1/orgs", wire.CreateOrgRequest{Name: "team-two"}},
+		{"delete-org", "/v1/orgs/team-two", nil},
 		{"set-login-issuer", "/v1/login-issuers/work", wire.LoginIssuerRule{Issuer: "https://issuer.example", ClientID: "x"}},
 		{"delete-login-issuer", "/v1/login-issuers/work", nil},
 		{"revoke-token", "/v1/tokens/ci", nil},

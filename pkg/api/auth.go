@@ -4,10 +4,12 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fairlead/fairlead/pkg/access"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
@@ -100,10 +102,16 @@ func (s *server) authenticate(k scheme, waits bool) func(huma.Context, func(huma
 			return
 		}
 		defer leave()
+		if at := c.who.Expires; c.who.Kind == access.Token && !at.IsZero() && at.Sub(s.Control.Now()) < expiresSoon {
+			ctx.SetHeader(wire.HeaderTokenExpires, at.UTC().Format(time.RFC3339))
+		}
 		as := control.As(ctx.Context(), c.user.Token)
 		next(huma.WithContext(ctx, context.WithValue(as, callerKey{}, c)))
 	}
 }
+
+// expiresSoon is how long before the end of an API token each answer names the end. The token of a person ends on the same day anyway.
+const expiresSoon = 72 * time.Hour
 
 // enter counts a request with a valid token until the caller calls leave.
 func (s *server) enter(ctx context.Context, token string, waits bool) (leave func(), refusal *problem) {

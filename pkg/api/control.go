@@ -80,6 +80,7 @@ func (s *server) controlRoutes() {
 	s.webhookRoutes(c)
 	s.tokenRoutes(c)
 	s.peopleRoutes(c)
+	s.orgRoutes(c)
 	s.variableRoutes(c)
 }
 

@@ -62,6 +62,7 @@ var ruleOf = map[string]ruled{
 	"invite-user": {"manage-people", onToken}, "get-user": {"manage-people", onToken}, "update-user": {"manage-people", onToken}, "delete-user": {"manage-people", onToken}, "end-logins": {"manage-people", onToken}, "create-login-link": {"manage-people", onToken},
 
 	"set-login-issuer": {"operate", onShared}, "delete-login-issuer": {"operate", onShared}, "list-login-issuers": {"view", onShared},
+	"create-org": {"operate", onShared}, "list-orgs": {"operate", onShared}, "get-org": {"operate", onShared}, "delete-org": {"operate", onShared},
 	"log-out": {"", onNothing}, "get-caller": {"", onNothing}, "list-users": {"", onNothing},
 
 	"upload-part": {"", onNothing}, "download-part": {"", onNothing}, "check-stack": {"", onNothing}, "list-apps": {"", onNothing}, "list-installs": {"", onNothing},
@@ -270,6 +271,8 @@ func (w *world) body(c *fuzzed, tg target) any {
 		return wire.CreateTokenRequest{Name: "victim", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}}
 	case "invite-user":
 		return wire.InviteUserRequest{Email: "victim@example.com", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}}
+	case "create-org":
+		return wire.CreateOrgRequest{Name: "team-two"}
 	case "update-user":
 		return wire.UpdateUserRequest{Roles: []wire.RoleBinding{{Role: "approver", Group: "eu/prod"}, {Role: "viewer", Group: "eu/prod"}}}
 	case "set-login-issuer":
@@ -300,7 +303,7 @@ var queries = map[string]url.Values{
 func (w *world) ask(c *fuzzed, tg target, token string) result {
 	w.tried++
 	path := strings.NewReplacer("{app}", "shop", "{version}", "none", "{install}", "acme", "{component}", "network", "{deployment}", w.deployment, "{job}", w.job, "{runner}", "eu",
-		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{trust}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{user}", "victim@example.com", "{issuer}", "work", "{channel}", "stable",
+		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{trust}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{user}", "victim@example.com", "{issuer}", "work", "{org}", "none", "{channel}", "stable",
 		"{action}", "none", "{digest}", strings.Repeat("0", 64), "{part}", "0").Replace(tg.path)
 	if strings.Contains(path, "{") {
 		w.t.Fatalf("%s: the test has no object for the path %s", tg.op.OperationID, path)
@@ -323,7 +326,7 @@ func (w *world) ask(c *fuzzed, tg target, token string) result {
 
 // absent are the operations whose object does not exist in this world although the caller may see it: a version, an action, a
 // delivery, a stack, a log, a part, a channel, a component with a state.
-var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-webhook", "get-stack", "read-job-log", "download-part", "delete-runner-channel", "push-state", "delete-login-issuer"}
+var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-webhook", "get-stack", "read-job-log", "download-part", "delete-runner-channel", "push-state", "delete-login-issuer", "get-org", "delete-org"}
 
 // ofTheCallersOrg are the operations that name nothing that exists, or an app, which an org can have under the name of another
 // org's app: a stranger may ask, and changes its own org.

@@ -82,7 +82,7 @@ func (s *server) tokenRoutes(c *control.Control) {
 func renderToken(ctx context.Context) func(control.Token) wire.Token {
 	own := callerOf(ctx).user.Token.Token
 	return func(t control.Token) wire.Token {
-		return wire.Token{Actors: renderActors(t.Actors), ID: t.ID, Name: t.Name, Operator: t.Operator, Roles: renderBindings(t.Bindings), Current: t.ID == own, CreatedAt: t.Created.UTC(), ExpiresAt: moment(t.Expires), LastUsedAt: moment(t.Used), Token: t.Secret}
+		return wire.Token{Actors: renderActors(t.Actors), ID: t.ID, Name: t.Name, Operator: t.Operator, First: t.First, Roles: renderBindings(t.Bindings), Current: t.ID == own, CreatedAt: t.Created.UTC(), ExpiresAt: moment(t.Expires), LastUsedAt: moment(t.Used), Token: t.Secret}
 	}
 }
 

@@ -65,7 +65,7 @@ func Table(ctx context.Context, cfg aws.Config, stage, table, copies string) (co
 	if _, err := dynamo.Prepare(ctx, cfg, table); err != nil {
 		return control.Restored{}, err
 	}
-	return plane.AfterRestore(ctx, fairlead.DefaultOrg, table)
+	return plane.AfterRestore(ctx, table)
 }
 
 // environment returns the configuration of the function controlapi of the stack.

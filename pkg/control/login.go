@@ -177,6 +177,11 @@ func (c *Control) LogIn(ctx context.Context, in LoginProof) (LoggedIn, error) {
 		if u.V.Subject != "" && (u.V.Issuer != person.Issuer || u.V.Subject != person.Subject) {
 			return loginRefused("other-subject", "user %s has logged in as another person of an issuer before; an owner of the org can delete the user and invite it again", u.V.Email)
 		}
+		if u.V.LoggedIn.IsZero() && slices.Contains(u.V.Bindings, access.OwnerOf()[0]) {
+			if err := c.endFirst(tx, u.V); err != nil {
+				return err
+			}
+		}
 		u.V.Issuer, u.V.Subject, u.V.Name, u.V.LoggedIn = person.Issuer, person.Subject, cmp.Or(person.Name, u.V.Name), tx.Now
 		logins, err := c.Store.Logins(ctx, ref.Org, u.V.ID)
 		if err != nil {

@@ -250,21 +250,29 @@ func (c *Control) DeleteUser(ctx context.Context, by access.Principal, which str
 		if err := c.keepsOwner(tx, u.V, store.User{}); err != nil {
 			return err
 		}
-		if err := c.dropLogins(tx, u.V); err != nil {
+		if err := c.dropUser(tx, u); err != nil {
 			return err
 		}
-		tx.DropUserRef(byEmail(u.V.Email), u.V.Org)
-		if u.V.Subject != "" {
-			tx.DropUserRef(bySubject(u.V.Issuer, u.V.Subject), u.V.Org)
-		}
-		tx.DropLoginLink(u.V.Link)
-		tx.DeleteUser(u)
 		all, err := c.Store.AllUsers(ctx, by.Org)
 		if err != nil {
 			return err
 		}
 		return c.markApprovers(tx, by.Org, all, u.V, store.User{})
 	})
+}
+
+// dropUser removes a user with its logins.
+func (c *Control) dropUser(tx *kernel.Tx, u store.Stored[store.User]) error {
+	if err := c.dropLogins(tx, u.V); err != nil {
+		return err
+	}
+	tx.DropUserRef(byEmail(u.V.Email), u.V.Org)
+	if u.V.Subject != "" {
+		tx.DropUserRef(bySubject(u.V.Issuer, u.V.Subject), u.V.Org)
+	}
+	tx.DropLoginLink(u.V.Link)
+	tx.DeleteUser(u)
+	return nil
 }
 
 // EndLogins ends all logins of a user. A user may end its own.

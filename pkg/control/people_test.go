@@ -344,3 +344,46 @@ func TestPeopleUnderEveryFault(t *testing.T) {
 		})
 	})
 }
+
+// The token of the first start is for the first login of an operator who owns the org, or for a week. The next start does not
+// move its end.
+func TestFirstTokenEndsWithTheFirstLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPeople(newPlane(t, enginetest.Memory()))
+		first, second := identity.NewToken(identity.PrefixAPI), identity.NewToken(identity.PrefixAPI)
+		w.must("register", func() error { return w.RegisterFirst(w.ctx, org, "first", first) })
+		if got := w.tokens()["first"]; !got.First || !got.Operator || got.Expires.Sub(w.Instant()) != control.FirstTokenLife {
+			t.Errorf("the first token is %+v", got)
+		}
+		time.Sleep(time.Hour)
+		w.must("register at the next start", func() error { return w.RegisterFirst(w.ctx, org, "first", first) })
+		if got := w.tokens()["first"]; got.Expires.Sub(w.Instant()) != control.FirstTokenLife-time.Hour {
+			t.Errorf("the next start moves the end to %s", got.Expires)
+		}
+		by := w.user(first)
+		w.invite(by, control.NewUser{Email: "adam@example.com", Bindings: access.OwnerOf()})
+		w.invite(by, control.NewUser{Email: "carol@example.com", Operator: true, Bindings: []access.Binding{{Role: access.Viewer}}})
+		w.invite(by, control.NewUser{Email: "eva@example.com", Operator: true, Bindings: access.OwnerOf()})
+		w.mustLogIn("adam")
+		w.mustLogIn("carol")
+		w.user(first) // neither can do everything
+		w.mustLogIn("eva")
+		if _, err := w.AuthenticateUser(w.ctx, first); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+			t.Errorf("after the login of an owner who is an operator the first token is accepted: %v", err)
+		}
+		if full, err := w.HasFullAccess(w.ctx, org); !full || err != nil {
+			t.Errorf("nothing has full access: %v", err)
+		}
+		w.user(w.mustLogIn("eva").Token)
+		expectCode(t, "the next start registers it again", w.RegisterFirst(w.ctx, org, "first", first), fairlead.CodeUnauthenticated)
+
+		w.must("register", func() error { return w.RegisterFirst(w.ctx, "new", "first", second) })
+		time.Sleep(control.FirstTokenLife)
+		if _, err := w.AuthenticateUser(w.ctx, second); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+			t.Errorf("after a week the first token is accepted: %v", err)
+		}
+		if full, err := w.HasFullAccess(w.ctx, "new"); full || err != nil {
+			t.Errorf("an expired token has full access: %v", err)
+		}
+	})
+}

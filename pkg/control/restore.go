@@ -18,7 +18,7 @@ import (
 type Restored struct {
 	Generation  int64 // of the table, now
 	Queues      int   // of runners, which exist now; 0 if the driver makes them at their first use
-	Installs    int   // all installs of the org
+	Installs    int   // all installs
 	Components  int   // components that exist in the backup, and are unknown now
 	Deployments int   // deployments that were not finished in the backup, and are canceled now
 	Blobs       int   // blobs that were deleted after the backup, and exist again
@@ -70,7 +70,7 @@ func (c *Control) OpenTable(ctx context.Context, name string) (generation int64,
 //     exist. The sweep sends the wake-ups of queued jobs.
 //
 // It is safe to repeat after an error.
-func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID, table string) (Restored, error) {
+func (c *Control) AfterRestore(ctx context.Context, table string) (Restored, error) {
 	var out Restored
 	err := c.Transact(ctx, "raise the generation of the table", func(tx *kernel.Tx) error {
 		g, err := c.Store.Generation(ctx)
@@ -86,33 +86,16 @@ func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID, table st
 	if err != nil {
 		return out, err
 	}
-	if out.Queues, err = c.MakeQueues(ctx, org); err != nil {
+	orgs, err := c.Store.OrgNames(ctx)
+	if err != nil {
 		return out, err
 	}
-	installs := func(q fairlead.PageQuery) (store.Page[store.Install], error) { return c.Store.Installs(ctx, org, q) }
-	for inst, err := range store.Pages(installs) {
-		if err != nil {
-			return out, fmt.Errorf("list the installs: %w", err)
-		}
-		out.Installs++
-		if c.Records != nil {
-			if err := c.Records.Make(ctx, inst.V.ID); err != nil {
-				return out, fmt.Errorf("make the place of the logs of install %s: %w", inst.V.Name, err)
-			}
-		}
-		for _, id := range slices.DeleteFunc(append([]fairlead.DeploymentID{inst.V.Active}, inst.V.Queue...), func(id fairlead.DeploymentID) bool { return id == "" }) {
-			if _, err := c.EndDeployment(ctx, org, id, deployment.Cancel{By: restorer}); err != nil {
-				return out, fmt.Errorf("cancel deployment %s of install %s: %w", id, inst.V.Name, err)
-			}
-			out.Deployments++
-		}
-		if err := c.revive(ctx, inst.V, &out); err != nil {
-			return out, fmt.Errorf("bring back the blobs of install %s: %w", inst.V.Name, err)
-		}
-		n, err := c.doubt(ctx, inst.V)
-		out.Components += n
-		if err != nil {
-			return out, fmt.Errorf("mark the components of install %s: %w", inst.V.Name, err)
+	if out.Queues, err = c.MakeQueues(ctx, orgs); err != nil {
+		return out, err
+	}
+	for _, org := range orgs {
+		if err := c.afterRestore(ctx, org, &out); err != nil {
+			return out, err
 		}
 	}
 	// The last write, because OpenTable then accepts the table.
@@ -125,6 +108,37 @@ func (c *Control) AfterRestore(ctx context.Context, org fairlead.OrgID, table st
 		tx.PutGeneration(g)
 		return nil
 	})
+}
+
+// afterRestore is the part of AfterRestore for one org.
+func (c *Control) afterRestore(ctx context.Context, org fairlead.OrgID, out *Restored) error {
+	installs := func(q fairlead.PageQuery) (store.Page[store.Install], error) { return c.Store.Installs(ctx, org, q) }
+	for inst, err := range store.Pages(installs) {
+		if err != nil {
+			return fmt.Errorf("list the installs: %w", err)
+		}
+		out.Installs++
+		if c.Records != nil {
+			if err := c.Records.Make(ctx, inst.V.ID); err != nil {
+				return fmt.Errorf("make the place of the logs of install %s: %w", inst.V.Name, err)
+			}
+		}
+		for _, id := range slices.DeleteFunc(append([]fairlead.DeploymentID{inst.V.Active}, inst.V.Queue...), func(id fairlead.DeploymentID) bool { return id == "" }) {
+			if _, err := c.EndDeployment(ctx, org, id, deployment.Cancel{By: restorer}); err != nil {
+				return fmt.Errorf("cancel deployment %s of install %s: %w", id, inst.V.Name, err)
+			}
+			out.Deployments++
+		}
+		if err := c.revive(ctx, inst.V, out); err != nil {
+			return fmt.Errorf("bring back the blobs of install %s: %w", inst.V.Name, err)
+		}
+		n, err := c.doubt(ctx, inst.V)
+		out.Components += n
+		if err != nil {
+			return fmt.Errorf("mark the components of install %s: %w", inst.V.Name, err)
+		}
+	}
+	return nil
 }
 
 // revive makes the current states of the install's components, and their values, exist again. Jobs after the backup have replaced

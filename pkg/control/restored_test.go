@@ -126,7 +126,7 @@ func TestRetryAfterARestorePlansWhatWasDone(t *testing.T) {
 // restore makes the table safe to serve, as after its restore from a backup that is made now.
 func (p *plane) restore() {
 	p.t.Helper()
-	p.must("restore", func() error { _, err := p.AfterRestore(p.ctx, org, ""); return err })
+	p.must("restore", func() error { _, err := p.AfterRestore(p.ctx, ""); return err })
 }
 
 // approve approves all waiting plans of the deployment, and runs its jobs.

@@ -42,11 +42,12 @@ type Token struct {
 	Created  time.Time
 	Expires  time.Time // zero: never
 	Used     time.Time // last use, precise to the hour; zero: never
+	First    bool      // for the first login only
 	Secret   string
 }
 
 func tokenOf(t store.Token) Token {
-	return Token{Actors: t.Actors, ID: t.ID, Name: t.Name, Operator: t.Operator, Bindings: t.Roles(), Created: t.Created, Expires: t.Expires, Used: t.Used}
+	return Token{Actors: t.Actors, ID: t.ID, Name: t.Name, Operator: t.Operator, Bindings: t.Roles(), Created: t.Created, Expires: t.Expires, Used: t.Used, First: t.First}
 }
 
 // CreateToken creates an API token. Only an operator creates an operator's token, and no
@@ -310,17 +311,53 @@ func listToken(tx *kernel.Tx, t *store.Token, hash string) error {
 // RegisterToken stores the hash of an org's API token, unless the token is already
 // registered. If the token's name is taken, the token gets the name with a number.
 func (c *Control) RegisterToken(ctx context.Context, org fairlead.OrgID, name, token string) error {
-	return c.registerToken(ctx, kernel.User{Org: org}, name, token)
+	return c.registerToken(ctx, kernel.User{Org: org}, name, token, false)
 }
 
 // RegisterOperator stores the hash of an operator's API token. The token belongs to the
 // org, and can also change what all orgs share. A revoked or expired token is an error
 // of KindUnauthenticated.
 func (c *Control) RegisterOperator(ctx context.Context, org fairlead.OrgID, name, token string) error {
-	return c.registerToken(ctx, kernel.User{Org: org, Operator: true}, name, token)
+	return c.registerToken(ctx, kernel.User{Org: org, Operator: true}, name, token, false)
 }
 
-func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token string) error {
+// FirstTokenLife is how long the token of the first start is valid.
+const FirstTokenLife = 7 * 24 * time.Hour
+
+// RegisterFirst is RegisterOperator for the token of the first start, which is for the first login: it ends after
+// FirstTokenLife, and when an operator who owns the org logs in for the first time. A token that is registered already keeps its end.
+func (c *Control) RegisterFirst(ctx context.Context, org fairlead.OrgID, name, token string) error {
+	return c.registerToken(ctx, kernel.User{Org: org, Operator: true}, name, token, true)
+}
+
+// HasFullAccess reports whether a caller can do everything in the org and for all orgs: there are a valid token or a user who has
+// logged in that own the org, and such of an operator.
+func (c *Control) HasFullAccess(ctx context.Context, org fairlead.OrgID) (bool, error) {
+	owners, operators, err := c.full(c.Reading(ctx), org, "")
+	return owners > 0 && operators > 0, err
+}
+
+// endFirst revokes the first tokens that the user, an owner of the org, needs no more: those of an operator if the user is one.
+func (c *Control) endFirst(tx *kernel.Tx, by store.User) error {
+	refs, err := c.Store.AllTokenRefs(tx.Ctx, by.Org)
+	if err != nil {
+		return err
+	}
+	for _, r := range refs {
+		t, err := c.Store.Token(tx.Ctx, r.V.Hash)
+		if err != nil {
+			return err
+		}
+		if t.V.First && (by.Operator || !t.V.Operator) {
+			t.V.Revoked = tx.Now
+			tx.PutToken(r.V.Hash, t)
+			tx.DeleteTokenRef(by.Org, t.V.Name, r)
+		}
+	}
+	return nil
+}
+
+func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token string, first bool) error {
 	hash := identity.Hash(token)
 	id := c.IDs(fairlead.PrefixToken)
 	return c.Transact(ctx, "register token "+name, func(tx *kernel.Tx) error {
@@ -335,7 +372,10 @@ func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token
 		case fairlead.KindOf(err) != fairlead.KindNotFound:
 			return err
 		default:
-			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Bindings: access.OwnerOf(), Created: tx.Now}
+			r.V = store.Token{ID: id, Org: of.Org, Name: name, Operator: of.Operator, Bindings: access.OwnerOf(), Created: tx.Now, First: first}
+			if first {
+				r.V.Expires = tx.Now.Add(FirstTokenLife)
+			}
 		}
 		name := r.V.Name
 		if err := listToken(tx, &r.V, hash); err != nil {

@@ -10,7 +10,7 @@ import (
 // DirectRunners returns the names of the runners that an agent next to the control
 // plane must serve, by runner ID.
 func (s *Server) DirectRunners(ctx context.Context) (map[string]string, error) {
-	return s.control.DirectRunners(ctx, fairlead.DefaultOrg)
+	return s.control.DirectRunners(ctx)
 }
 
 // DirectConfiguration returns a runner's configuration and its revision. The

@@ -69,6 +69,8 @@ type Options struct {
 	// Issuers is the transport to OIDC issuers; nil: only public addresses, and with
 	// LoopbackIssuers also this machine.
 	Issuers http.RoundTripper
+	// FirstLogin makes the token of the first start one for the first login: it expires. Without it the token is for all uses.
+	FirstLogin bool
 	// Direct is true if agents run next to the server. These agents serve runners whose
 	// compute is reachable from this machine.
 	Direct bool
@@ -273,11 +275,11 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, engine.Close)
-	hooks, err := store.New(engine).AllWebhooks(ctx, fairlead.DefaultOrg)
+	hooked, err := anyWebhook(ctx, store.New(engine))
 	if err != nil {
 		return nil, err
 	}
-	s.webhooks.Store(len(hooks) > 0)
+	s.webhooks.Store(hooked)
 	qdb, err := s.open(ctx, path("queue.db"))
 	if err != nil {
 		return nil, err
@@ -329,6 +331,17 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	return engine, nil
 }
 
+// anyWebhook reports whether an org has a webhook.
+func anyWebhook(ctx context.Context, t *store.Store) (bool, error) {
+	orgs, err := t.OrgNames(ctx)
+	for _, org := range orgs {
+		if hooks, err := t.AllWebhooks(ctx, org); err != nil || len(hooks) > 0 {
+			return err == nil, err
+		}
+	}
+	return false, err
+}
+
 func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
 	// Commits in these files are not synced to the disk. A lost wake-up costs only
 	// latency, and a step keeps its log until the log's end is durable.
@@ -351,7 +364,8 @@ func (s *Server) firstStart(ctx context.Context) error {
 }
 
 // adminToken registers the token in the admin's file. It creates a new token if there is
-// no token, or if the token was revoked or has expired. This does not weaken security: a
+// no token, or if the token was revoked or has expired, unless the token is for the first login and
+// others have full access. This does not weaken security: a
 // person who can write to the data folder controls the control plane anyway. The log and
 // the list of tokens show that there is a new token.
 func (s *Server) adminToken(ctx context.Context) error {
@@ -359,12 +373,19 @@ func (s *Server) adminToken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.control.RegisterOperator(ctx, fairlead.DefaultOrg, adminName, token)
+	register := s.control.RegisterOperator
+	if s.opts.FirstLogin {
+		register = s.control.RegisterFirst
+	}
+	err = register(ctx, fairlead.DefaultOrg, adminName, token)
 	if fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 		return err
 	}
+	if full, err := s.control.HasFullAccess(ctx, fairlead.DefaultOrg); err != nil || full && s.opts.FirstLogin {
+		return err
+	}
 	token = identity.NewToken(identity.PrefixAPI)
-	if err := s.control.RegisterOperator(ctx, fairlead.DefaultOrg, adminName, token); err != nil {
+	if err := register(ctx, fairlead.DefaultOrg, adminName, token); err != nil {
 		return err
 	}
 	s.opts.Logger.Warn("the administrator's token was revoked or has expired; created a new one", "file", s.TokenFile())

@@ -29,5 +29,5 @@ func AfterRestore(ctx context.Context, data string) (_ control.Restored, err err
 	if _, err := s.wire(ctx); err != nil {
 		return control.Restored{}, err
 	}
-	return s.control.AfterRestore(ctx, fairlead.DefaultOrg, "")
+	return s.control.AfterRestore(ctx, "")
 }

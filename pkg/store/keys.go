@@ -52,6 +52,7 @@ func tokensPartition(org fairlead.OrgID) string { return join("ORG", string(org)
 func usersPartition(org fairlead.OrgID) string  { return ofOrg(org, "USER") }
 func loginsPartition(org fairlead.OrgID) string { return ofOrg(org, "LOGIN") }
 func personPartition(identity string) string    { return join("PERSON", identity) }
+func orgsPartition() string                     { return ofOrg("", "ORG") }
 func loginIssuersPartition() string             { return ofOrg("", "LOGINISSUER") }
 
 func webhooksPartition(org fairlead.OrgID) string { return join("ORG", string(org), "WEBHOOK") }
@@ -161,6 +162,7 @@ func loginRefKey(org fairlead.OrgID, of, id string) engine.Key {
 	return key(loginsPartition(org), join(of, id))
 }
 func loginLinkKey(hash string) engine.Key   { return key(join("LOGINLINK", hash), "LOGINLINK") }
+func orgKey(name fairlead.OrgID) engine.Key { return key(orgsPartition(), string(name)) }
 func loginIssuerKey(name string) engine.Key { return key(loginIssuersPartition(), name) }
 func countKey(c Counted) engine.Key         { return key(ofOrg(c.Org, "COUNT"), string(c.Quota)) }
 func generationKey() engine.Key             { return key("GENERATION", "GENERATION") }

@@ -26,7 +26,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"Group": groupKey("o", "a/b"), "Member": memberKey("o", Member{Group: "a/b", Kind: MemberRunner, Name: "n"}),
 		"Variables": varsKey("o", Scope{Kind: ScopeGroup, Name: "a/b"}), "SharedVariables": varsKey("", Scope{Kind: ScopeRunner, Name: "run_1"}),
 		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"), "WarmStep": warmStepKey("run_1", "wrm_1"),
-		"User": userKey("o", "eva@example.com"), "UserRef": personKey("h", "o"), "Login": loginKey("h"), "LoginRef": loginRefKey("o", "usr_1", "lgn_1"), "LoginIssuer": loginIssuerKey("n"), "LoginLink": loginLinkKey("h"),
+		"User": userKey("o", "eva@example.com"), "UserRef": personKey("h", "o"), "Login": loginKey("h"), "LoginRef": loginRefKey("o", "usr_1", "lgn_1"), "LoginIssuer": loginIssuerKey("n"), "LoginLink": loginLinkKey("h"), "Org": orgKey("o"),
 	}
 	seen := map[string]bool{}
 	for _, row := range page.Table(t, "docs/contributing/table-items.md", "item", "partition", "sort key", "read by", "written by") {

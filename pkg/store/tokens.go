@@ -22,6 +22,8 @@ type Token struct {
 	Expires  time.Time      `json:"expires,omitzero"` // zero: never
 	Used     time.Time      `json:"used,omitzero"`    // time of the last use, accurate to one hour; zero: never
 	Revoked  time.Time      `json:"revoked,omitzero"` // zero: not revoked
+	// First is true for the token of the first start, which is for the first login: it ends when an operator who owns the org logs in.
+	First bool `json:"first,omitempty"`
 	// Bindings are its roles; nil: an earlier release created it, when each token had all rights in its org.
 	Bindings []access.Binding `json:"bindings,omitzero"`
 }

@@ -93,7 +93,7 @@ func Direct(ctx context.Context, p Process[config.Direct]) (any, error) {
 	return func(ctx context.Context, in events.DirectRequest) (out events.DirectAnswer, err error) {
 		switch {
 		case in.Runners:
-			out.Runners, err = plane.DirectRunners(ctx, fairlead.DefaultOrg)
+			out.Runners, err = plane.DirectRunners(ctx)
 		case in.Configuration != "":
 			var c *control.AgentConfiguration
 			if c, err = plane.DirectConfiguration(ctx, fairlead.RunnerID(in.Configuration)); err == nil {

@@ -18,7 +18,7 @@ type operatorRequest struct {
 	Operator string `json:"operator"` // the new token's name
 }
 
-// Operator is the login of an operator of the control plane.
+// Operator is the first login of an operator of the control plane. The token expires after control.FirstTokenLife.
 type Operator struct {
 	URL   string `json:"url"`
 	Token string `json:"token"`
@@ -46,7 +46,7 @@ func newOperator(ctx context.Context, c *control.Control, url, name string) (Ope
 		return Operator{}, err
 	}
 	token := identity.NewToken(identity.PrefixAPI)
-	if err := c.RegisterOperator(ctx, fairlead.DefaultOrg, name, token); err != nil {
+	if err := c.RegisterFirst(ctx, fairlead.DefaultOrg, name, token); err != nil {
 		return Operator{}, err
 	}
 	c.Logger.Info("an operator's token was made", "name", name)

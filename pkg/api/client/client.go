@@ -55,6 +55,8 @@ type Options struct {
 	PlainHTTP bool
 	Retries   int           // retries after a temporary failure; 0: 4, negative: none
 	MaxWait   time.Duration // longest pause before a retry, even if the server requests a longer one; 0: 2 s
+	// Expiring is called with each answer that reports that the client's token expires soon. nil: not.
+	Expiring func(time.Time)
 	// Random returns a number in [0, 1) that varies the pauses. It must be safe for
 	// concurrent use. nil: math/rand.
 	Random func() float64
@@ -111,6 +113,13 @@ func New(baseURL, token string, o Options) (*Client, error) {
 		rc.RetryWaitMax = o.MaxWait
 	}
 	rc.CheckRetry = checkRetry
+	if o.Expiring != nil {
+		rc.ResponseLogHook = func(_ retryablehttp.Logger, res *http.Response) {
+			if at, err := time.Parse(time.RFC3339, res.Header.Get(wire.HeaderTokenExpires)); err == nil {
+				o.Expiring(at)
+			}
+		}
+	}
 	random := o.Random
 	if random == nil {
 		random = mathrand.Float64

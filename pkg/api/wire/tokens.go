@@ -10,6 +10,9 @@ var (
 	RevokeToken = Route{"revoke-token", "DELETE", "/v1/tokens/{token}"}
 )
 
+// HeaderTokenExpires is in each answer to an API token that expires within three days: the time, as RFC 3339 writes it.
+const HeaderTokenExpires = "Fairlead-Token-Expires"
+
 // CreateTokenRequest creates an API token.
 type CreateTokenRequest struct {
 	Name      string     `json:"name" minLength:"1" maxLength:"63" form:"name"`
@@ -36,6 +39,7 @@ type Token struct {
 	Token      string        `json:"token,omitempty" doc:"The secret token; only in the answer to the request that creates it"`
 	Operator   bool          `json:"operator" doc:"Whether it may change what all orgs share"`
 	Roles      []RoleBinding `json:"roles" doc:"What it may do, and where"`
+	First      bool          `json:"first,omitempty" doc:"Whether it is the token of the first start, which ends when an operator who owns the org logs in for the first time"`
 	Current    bool          `json:"current" doc:"Whether this request was sent with it"`
 	CreatedAt  time.Time     `json:"created_at"`
 	ExpiresAt  *time.Time    `json:"expires_at,omitempty" doc:"Absent: it does not expire"`

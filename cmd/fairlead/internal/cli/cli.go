@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,6 +75,7 @@ type ServerOptions struct {
 	StackTemplateURL string // URL of the published template of customers' stacks; "": none
 	RunnerImage      string // image, with digest, that customers' stacks start; "": none
 	Registry         string // path of the program that serves the registry of images; "": the program fairlead-registry beside this one
+	FirstLogin       bool   // the token of the first start expires
 	LoopbackIssuers  bool   // runners may trust OIDC issuers on this machine
 	Limits           ServerLimits
 }
@@ -214,7 +216,7 @@ the jobs.`,
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.issuer(), c.plugin(), c.policy(), c.ops()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.issuer(), c.org(), c.plugin(), c.policy(), c.ops()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}
@@ -282,6 +284,12 @@ func (c *cli) client() (*client.Client, error) {
 
 func (c *cli) clientOf(t profile.Target, o client.Options) (*client.Client, error) {
 	o.UserAgent, o.PlainHTTP = "fairlead/"+c.env.Version, t.Plain
+	var warned sync.Once
+	o.Expiring = func(at time.Time) {
+		warned.Do(func() {
+			c.say("Your token expires at %s. `fairlead whoami` shows who you are; docs/operations/people.md shows how people log in.", view.Time(at))
+		})
+	}
 	var err error
 	if o.CA, err = transport.ReadCA(t.CAFile); err != nil {
 		return nil, usage("Use a PEM file of CA certificates for --ca-file.", "%v", err)

@@ -28,6 +28,7 @@ const closeWait = 10 * time.Second
 // serverFlags are the flags of both `dev` and `server`.
 type serverFlags struct {
 	builds                                bool // not a flag: `fairlead dev` has a runner, which builds
+	firstLogin                            bool // not a flag: the token of `fairlead server` is for the first login
 	data, listen, url, readyFile, storage string
 	template, image, registry             string
 	lease, grace, noOutput                time.Duration
@@ -90,6 +91,7 @@ enrolment token with 'fairlead runner enrol'.`,
 			if f.quiet {
 				level = slog.LevelWarn
 			}
+			f.firstLogin = true
 			return c.serve(cmd.Context(), f, level, func(ctx context.Context, s Server, _ string) error {
 				if !f.quiet {
 					c.say("The control plane is running at %s\nLog in with:\n  fairlead login %s --token-file %s", s.URL(), cmp.Or(f.url, s.URL()), s.TokenFile())
@@ -189,7 +191,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Builds: f.builds, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers, Limits: limits,
+		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Builds: f.builds, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers, FirstLogin: f.firstLogin, Limits: limits,
 		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")), Registry: cmp.Or(f.registry, c.env.Getenv("FAIRLEAD_REGISTRY")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})

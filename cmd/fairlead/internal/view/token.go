@@ -19,6 +19,9 @@ func (ts Tokens) Human(p *Page) {
 		if t.Current {
 			name += " (yours)"
 		}
+		if t.First {
+			name += " (first login)"
+		}
 		if t.LastUsedAt != nil {
 			used = p.Ago(*t.LastUsedAt)
 		}

@@ -88,9 +88,13 @@ func TermsFor(t job.Terms, r store.Runner) job.Terms {
 
 // DirectRunners returns the runners that an agent beside the control plane serves: those
 // of the org and the shared runners. The map has each runner's name by its identifier.
-func (f *Fleet) DirectRunners(ctx context.Context, org fairlead.OrgID) (map[string]string, error) {
+func (f *Fleet) DirectRunners(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
-	for _, owner := range []fairlead.OrgID{org, ""} {
+	orgs, err := f.Store.OrgNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, owner := range append(orgs, "") {
 		all, err := f.Store.AllRunners(ctx, owner)
 		if err != nil {
 			return nil, err

@@ -204,12 +204,12 @@ func (f *Fleet) makeQueue(ctx context.Context, id fairlead.RunnerID, name string
 
 // MakeQueues creates the missing queues of the runners that serve the org. It returns the
 // number of these runners; 0 if the queue driver creates queues at their first use.
-func (f *Fleet) MakeQueues(ctx context.Context, org fairlead.OrgID) (int, error) {
+func (f *Fleet) MakeQueues(ctx context.Context, orgs []fairlead.OrgID) (int, error) {
 	if _, ok := f.Queue.(queue.Maker); !ok {
 		return 0, nil
 	}
 	n := 0
-	for _, owner := range []fairlead.OrgID{org, ""} { // "": shared runners
+	for _, owner := range append(slices.Clone(orgs), "") { // "": shared runners
 		all, err := f.Store.AllRunners(ctx, owner)
 		if err != nil {
 			return n, fmt.Errorf("list the runners: %w", err)

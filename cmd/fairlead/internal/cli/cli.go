@@ -76,6 +76,8 @@ type ServerOptions struct {
 	Registry         string // path of the program that serves the registry of images; "": the program fairlead-registry beside this one
 	LoopbackIssuers  bool   // runners may trust OIDC issuers on this machine
 	Limits           ServerLimits
+
+	Checkpoints time.Duration // time between checkpoints of the audit
 }
 
 // ServerLimits bound what callers can use of a server. A zero field means the default.
@@ -214,7 +216,7 @@ the jobs.`,
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.issuer(), c.plugin(), c.policy(), c.ops()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.audit(), c.issuer(), c.plugin(), c.policy(), c.ops()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

@@ -61,6 +61,7 @@ var rules = []rule{
 	{"pkg/jobvalues", "events pkg/appspec pkg/fingerprint", "the control plane and the step join a spec and its values with the same code"},
 	{"pkg/fingerprint", "pkg/yamlnode", "the control plane now, and the customer's side later, make a fingerprint with the same code"},
 	{"pkg/installkey", "pkg/fairlead", "the CLI and the customer's side encrypt with the same code, and the control plane needs only the format"},
+	{"pkg/audit", "", "anybody verifies an export of the audit, without a control plane and without its types"},
 	{"pkg/approval", "pkg/fairlead pkg/changeset pkg/fingerprint", "the customer's side signs and verifies without a control plane"},
 	{"pkg/statefile", "pkg/fairlead pkg/installkey", "the CLI and the step encrypt a state with the same code, and the control plane reads only its head"},
 	{"pkg/yamlnode", "pkg/fairlead", "the reader of YAML does not depend on a configuration's fields"},
@@ -95,7 +96,7 @@ var rules = []rule{
 	{"pkg/store/enginetest", "pkg/store/engine pkg/fairlead", "the conformance suite runs on any engine"},
 	{"pkg/store/sqlite pkg/store/dynamo", "pkg/store/engine pkg/fairlead pkg/sqlitedb pkg/awsapi pkg/retry", "a driver imports only its interface"},
 	{"pkg/store/dynamo/dynamotest", "pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark", "tests create the tables; elsewhere the infrastructure does"},
-	{"pkg/store", "pkg/access pkg/store/engine pkg/fairlead pkg/component pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
+	{"pkg/store", "pkg/access pkg/audit pkg/store/engine pkg/fairlead pkg/component pkg/job pkg/deployment pkg/placement pkg/identity/awsiam pkg/identity/oidc events", "the typed store works on any engine"},
 
 	{"pkg/queue", "pkg/fairlead pkg/job events", "the queue is an interface"},
 	{"pkg/queue/queuetest", "pkg/queue pkg/queue/internal/... pkg/fairlead", "the conformance suite runs on any queue"},
@@ -123,7 +124,7 @@ var rules = []rule{
 		"it wires the one use case that runs before the functions serve a restored table"},
 	{"pkg/awsapi", "pkg/fairlead", "the AWS drivers share only the limits of requests and the meaning of errors"},
 
-	{"pkg/control", "pkg/access pkg/awsaction pkg/cancelmark pkg/fairlead pkg/component pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
+	{"pkg/control", "pkg/access pkg/audit pkg/awsaction pkg/cancelmark pkg/fairlead pkg/component pkg/job pkg/graph pkg/placement pkg/runnerspec pkg/deployment pkg/diagnosis pkg/appspec pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/seal pkg/artifact " +
 		"pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob pkg/eventbus pkg/webhook events pkg/control/internal/...",
 		"use cases run with any driver, so they import none"},
 	{"pkg/control/internal/kernel", "pkg/cancelmark pkg/fairlead pkg/job pkg/identity pkg/identity/awsiam pkg/identity/awsiam/bound pkg/identity/oidc pkg/seal pkg/store pkg/store/engine pkg/queue pkg/joblog pkg/blob events",
@@ -134,10 +135,10 @@ var rules = []rule{
 		"apps and installs depend on runners, but not on states and jobs"},
 	{"pkg/control/internal/state", "events pkg/blob pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/deployment pkg/fairlead pkg/job pkg/runnerspec pkg/statefile pkg/store",
 		"states and their locks depend on apps and installs, and on a deployment only by its record"},
-	{"pkg/control/internal/execution", "pkg/cancelmark events pkg/appspec pkg/component pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/control/internal/state pkg/deployment pkg/diagnosis pkg/fairlead pkg/graph pkg/identity pkg/identity/awsiam/... pkg/installkey pkg/job pkg/joblog pkg/placement pkg/queue pkg/runnerspec pkg/schedule pkg/store pkg/store/engine",
+	{"pkg/control/internal/execution", "pkg/audit pkg/cancelmark events pkg/appspec pkg/component pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/control/internal/state pkg/deployment pkg/diagnosis pkg/fairlead pkg/graph pkg/identity pkg/identity/awsiam/... pkg/installkey pkg/job pkg/joblog pkg/placement pkg/queue pkg/runnerspec pkg/schedule pkg/store pkg/store/engine",
 		"the last internal package: deployments and jobs depend on all others"},
 	{"pkg/control/controltest", "pkg/control pkg/identity pkg/fairlead", "the conformance suites run on any registry and any keeper of logs"},
-	{"pkg/api", "pkg/access pkg/cancelmark pkg/changeset pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec pkg/stackversion pkg/awsaction events",
+	{"pkg/api", "pkg/access pkg/audit pkg/cancelmark pkg/changeset pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec pkg/stackversion pkg/awsaction events",
 		"the API renders control's decisions with the types of the pure packages, and does not depend on the storage"},
 	{"pkg/api/client", "pkg/api/wire pkg/transport", "a client is built without a server"},
 	{"pkg/local", "pkg/... events", "local wires all packages with SQLite"},
@@ -177,7 +178,7 @@ var rules = []rule{
 	{"test/tofu", "", "finding a tool does not depend on its user"},
 	{"test/alltypes", "pkg/api/client pkg/api/wire runner/images/imagetest test/proxy tools/kubeserver/kube", "the story of an install is the same on each kind of control plane and runner: it is a client of the API and of the cluster"},
 	{"test/e2e test/soak/...", "test/... pkg/api/client pkg/api/wire pkg/local", "tests of whole programs are clients of the API; the soak also starts the control plane of pkg/local"},
-	{"cmd/...", "cmd/... pkg/bundle pkg/tfmodule pkg/approval/... pkg/changeset pkg/pluginprotocol/conformance pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/installkey pkg/statefile pkg/jobvalues pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/awsrestore pkg/deadletter pkg/fairlead pkg/local pkg/policy runner/agent/... runner/step runner/step/parts runner/ledger runner/ledger/record runner/ledger/places runner/ledger/s3",
+	{"cmd/...", "cmd/... pkg/audit pkg/bundle pkg/tfmodule pkg/approval/... pkg/changeset pkg/pluginprotocol/conformance pkg/api/client pkg/api/wire pkg/transport pkg/retry pkg/safefile pkg/appspec pkg/installkey pkg/statefile pkg/jobvalues pkg/runnerspec pkg/yamlnode pkg/artifact pkg/config pkg/commandline pkg/awsrestore pkg/deadletter pkg/fairlead pkg/local pkg/policy runner/agent/... runner/step runner/step/parts runner/ledger runner/ledger/record runner/ledger/places runner/ledger/s3",
 		"the CLI is a client; `dev` and `server` start the control plane of pkg/local"},
 	{"cmd/fairlead-registry", "", "the registry of images stores what the control plane passes to it, and decides nothing"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction pkg/runnerspec pkg/fairlead", "the infrastructure needs the environment variables, the names of quotas, the limits of an agent's file, and the schemas of the tables, which the drivers define"},

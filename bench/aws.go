@@ -303,6 +303,6 @@ func atRest(sweep usage) usage {
 	)
 	u := usage{}.plus(sweeps, sweep)
 	u.Queue += starts + functionQueues*pollsAMinute*minutesAMonth
-	u.Dollars = 5 + 47*0.10 + 8*0.30 + dashboard
+	u.Dollars = 5 + 52*0.10 + 8*0.30 + dashboard
 	return u
 }

@@ -52,6 +52,7 @@ type JobSpec struct {
 	Registry    *RegistryRef          `json:"registry,omitempty"`  // where the component keeps images; only of types that need it
 	Plan        *PlanRef              `json:"plan,omitempty"`      // the saved plan to apply
 	Approvals   [][]byte              `json:"approvals,omitempty"` // envelopes of package approval that the customer signed; only sent to a step that knows the field
+	Audit       *AuditHead            `json:"audit,omitempty"`     // the newest entry of the install's audit; only sent to a step that knows the field
 	Build       *Build                `json:"build,omitempty"`     // what a build makes
 	Push        string                `json:"push,omitempty"`      // for a build: the repository to which it pushes
 	Built       *BuiltRef             `json:"built,omitempty"`     // where Artifact comes from, if a build made it; only sent to a step that knows the field
@@ -212,6 +213,15 @@ func VersionID(org fairlead.OrgID, config []byte, artifacts map[string]string) (
 	sum := sha256.Sum256(bytes.Join([][]byte{[]byte(org), config, b}, []byte{'\n'}))
 	return fairlead.VersionID(fairlead.PrefixVersion + "_" + hex.EncodeToString(sum[:])[:26]), nil
 }
+
+// AuditHead is the newest entry of the audit of a job's install. The signature of the spec covers it.
+type AuditHead struct {
+	N    int64  `json:"n"`
+	Hash string `json:"hash"` // as package audit makes it
+}
+
+// FieldAudit is the name with which a step declares that it knows JobSpec.Audit.
+const FieldAudit = "audit"
 
 // FieldApprovals is the name with which a step declares that it knows JobSpec.Approvals.
 const FieldApprovals = "approvals"

@@ -38,6 +38,7 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits
 	lo.Callers.WrongRate, lo.Callers.WrongBurst = l.WrongRate, l.WrongAt
 	lo.LogBurst, lo.LogPerHour, lo.Quotas = l.LogBurst, l.LogPerHour, l.Quotas
+	lo.CheckpointEvery = o.Checkpoints
 	lo.Terms.LeaseTTL, lo.Terms.Grace, lo.Terms.NoOutput = o.Lease, o.Grace, o.NoOutput
 	lo.Terms.StartTimeout = min(o.Lease, 20*time.Second) // a step that is being launched cannot report yet
 	s, err := local.Start(ctx, lo)

@@ -13,6 +13,7 @@ import (
 // action.
 type Grant struct {
 	Sid        string
+	Deny       bool // a limit of other grants
 	Actions    []string
 	On         func(*builder) []string
 	Conditions func(*builder) map[string]map[string]any // nil: none
@@ -21,7 +22,7 @@ type Grant struct {
 }
 
 func (g Grant) statement(b *builder) policy.Statement {
-	s := policy.Statement{Sid: g.Sid, Actions: g.Actions, Resources: g.On(b)}
+	s := policy.Statement{Sid: g.Sid, Deny: g.Deny, Actions: g.Actions, Resources: g.On(b)}
 	if g.Conditions != nil {
 		s.Conditions = g.Conditions(b)
 	}
@@ -64,6 +65,11 @@ var (
 		By: "pkg/store/dynamo", Why: "reads of the table and its indexes; the code uses no Scan"}
 	writeTable = Grant{Sid: "WriteTable", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem"}, On: onTable,
 		By: "pkg/store/dynamo", Why: "each commit, as a single write or as a transaction; IAM authorizes each item of a transaction"}
+	keepAudit = Grant{Sid: "KeepAudit", Deny: true, Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"}, On: onTable,
+		Conditions: func(*builder) map[string]map[string]any {
+			return map[string]map[string]any{"ForAnyValue:StringLike": {"dynamodb:LeadingKeys": auditKeys}}
+		},
+		By: "pkg/store/dynamo", Why: "only the function audit writes entries and checkpoints of the audit, and no function deletes them"}
 	useBlobs = Grant{Sid: "UseBlobs", Actions: []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}, On: inBlobs,
 		By: "pkg/blob/s3", Why: "encrypted states and plans; the bucket keeps a deleted version for a month"}
 	listBlobs = Grant{Sid: "ListBlobs", Actions: []string{"s3:ListBucket"}, On: onBlobs,
@@ -89,14 +95,32 @@ var (
 		By: "pkg/cancelmark/dynamo", Why: "the marker of a canceled job, which its step finds within two seconds"}
 	wakeRunners = Grant{Sid: "WakeRunners", Actions: []string{"sqs:GetQueueUrl", "sqs:SendMessage"}, On: onRunnerQueues,
 		By: "pkg/queue/sqs", Why: "a wake-up for a queued job"}
+	readStream = Grant{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"},
+		On: func(b *builder) []string { return []string{b.served.stream} },
+		By: "lambda", Why: "the event source mapping reads with the function's role"}
+	// IAM's reference of DynamoDB has no resource for this action, and an example of its guide
+	// names the table's streams. Only "*" is right for both.
+	listStreams = Grant{Sid: "ListStreams", Actions: []string{"dynamodb:ListStreams"}, On: func(*builder) []string { return []string{"*"} },
+		By: "lambda", Why: "the event source mapping finds the stream; the action knows no resource, and returns no more than names of streams"}
 	makeSandboxQueues = Grant{Sid: "MakeSandboxQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes"}, On: onRunnerQueues,
 		By: "pkg/queue/sqs", Why: "creates the queue and dead-letter queue of a runner in a sandbox, which a deployment makes when the sandbox is applied"}
 )
 
+// auditKeys matches the partitions of the audit. TestAuditKeysMatch compares it with docs/contributing/table-items.md.
+const auditKeys = "AUDIT#*"
+
+// onlyAudit limits a grant to items of the audit.
+func onlyAudit(*builder) map[string]map[string]any {
+	return map[string]map[string]any{
+		"ForAllValues:StringLike": {"dynamodb:LeadingKeys": auditKeys},
+		"Null":                    {"dynamodb:LeadingKeys": "false"}, // an absent key would satisfy the first condition
+	}
+}
+
 // access lists the grants of each function. Each function may also write its own log.
 var access = map[string][]Grant{
 	"controlapi": {
-		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, markCanceled,
+		readTable, writeTable, keepAudit, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, markCanceled,
 		readLog, endLog, readArchive, listArchive,
 		{Sid: "MakeRunnerQueues", Actions: []string{"sqs:CreateQueue", "sqs:TagQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:DeleteQueue"}, On: onRunnerQueues,
 			By: "pkg/queue/sqs", Why: "creates and deletes the runner's queue and dead-letter queue with the runner"},
@@ -110,12 +134,12 @@ var access = map[string][]Grant{
 			By: "pkg/identity/awssession", Why: "credentials for the publisher of an app, limited to the app's repositories"},
 	},
 	"sessionapi": {
-		readTable, writeTable, sealValues, deriveTokens, publicKey,
+		readTable, writeTable, keepAudit, sealValues, deriveTokens, publicKey,
 		{Sid: "OpenSessions", Actions: []string{"sts:AssumeRole", "sts:TagSession"}, On: onSessionRole,
 			By: "pkg/identity/awssession", Why: "credentials of a runner's session, limited to its queue"},
 	},
 	"runnerapi": {
-		readTable, writeTable, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, makeSandboxQueues, markCanceled,
+		readTable, writeTable, keepAudit, useBlobs, listBlobs, sealValues, deriveTokens, publicKey, wakeRunners, makeSandboxQueues, markCanceled,
 		readLog,
 		{Sid: "WriteLog", Actions: []string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, On: onLogTable,
 			By: "pkg/joblog/dynamo", Why: "a claim opens a log, and a step that cannot write to its log group appends through the API"},
@@ -135,18 +159,13 @@ var access = map[string][]Grant{
 		readTable,
 		{Sid: "MakeEnrolments", Actions: []string{"dynamodb:PutItem", "dynamodb:ConditionCheckItem"}, On: onTable,
 			By: "pkg/store/dynamo", Why: "each start of an agent of direct launch enrols it"},
+		keepAudit,
 		{Sid: "OpenConfigurations", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{b.sealKey.arn} },
 			By: "pkg/seal/kms", Why: "the credentials in the configurations of the runners"},
 	},
 	"dispatch": {
 		wakeRunners, markCanceled,
-		{Sid: "ReadStream", Actions: []string{"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}, On: func(b *builder) []string {
-			return []string{b.served.stream}
-		}, By: "lambda", Why: "the event source mapping reads with the function's role"},
-		// IAM's reference of DynamoDB has no resource for this action, and an example of its guide
-		// names the table's streams. Only "*" is right for both.
-		{Sid: "ListStreams", Actions: []string{"dynamodb:ListStreams"}, On: func(*builder) []string { return []string{"*"} },
-			By: "lambda", Why: "the event source mapping finds the stream; the action knows no resource, and returns no more than names of streams"},
+		readStream, listStreams,
 		{Sid: "SendEvents", Actions: []string{"events:PutEvents"}, On: func(b *builder) []string { return []string{*b.bus.AttrArn()} },
 			Conditions: func(*builder) map[string]map[string]any {
 				// A request has several entries. Each must have the source fairlead.
@@ -156,9 +175,25 @@ var access = map[string][]Grant{
 		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Dispatch"].AttrArn()} },
 			By: "lambda", Why: "the event source mapping sends failed batches to the dead-letter queue"},
 	},
+	"audit": {
+		{Sid: "ReadAudit", Actions: []string{"dynamodb:Query", "dynamodb:GetItem"}, On: onTable, Conditions: onlyAudit,
+			By: "pkg/store/dynamo", Why: "the newest entries of a chain, and the last checkpoint"},
+		{Sid: "WriteAudit", Actions: []string{"dynamodb:PutItem"}, On: onTable, Conditions: onlyAudit,
+			By: "pkg/store/dynamo", Why: "appends an entry, or a checkpoint"},
+		{Sid: "SignCheckpoints", Actions: []string{"kms:Sign"}, On: func(b *builder) []string { return []string{b.signs} },
+			Conditions: func(*builder) map[string]map[string]any {
+				return map[string]map[string]any{"StringEquals": {"kms:SigningAlgorithm": "ED25519_SHA_512"}}
+			},
+			By: "pkg/seal/kms", Why: "signs the checkpoints of the audit"},
+		{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{b.signs} },
+			By: "pkg/seal/kms", Why: "the ID of the key that signs"},
+		readStream, listStreams,
+		{Sid: "FailedBatches", Actions: []string{"sqs:SendMessage"}, On: func(b *builder) []string { return []string{*b.deadLetters["Audit"].AttrArn()} },
+			By: "lambda", Why: "the event source mapping sends failed batches to the dead-letter queue"},
+	},
 	"sweep": {
 		readLog, endLog,
-		readTable, writeTable, useBlobs, listBlobs, sealValues, wakeRunners, makeSandboxQueues, markCanceled,
+		readTable, writeTable, keepAudit, useBlobs, listBlobs, sealValues, wakeRunners, makeSandboxQueues, markCanceled,
 		{Sid: "TakeDeadLetters", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage"}, On: func(b *builder) []string {
 			return []string{b.arn("sqs", b.queuePrefix()+runnerQueue+"*"+deadSuffix)}
 		}, By: "pkg/queue/sqs", Why: "messages that were received too often become an event"},
@@ -182,6 +217,7 @@ var access = map[string][]Grant{
 	"webhook": {
 		{Sid: "ReadTable", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onTable, By: "pkg/store/dynamo", Why: "webhooks and their deliveries"},
 		{Sid: "NoteAttempts", Actions: []string{"dynamodb:PutItem"}, On: onTable, By: "pkg/store/dynamo", Why: "records each attempt of a delivery"},
+		keepAudit,
 		{Sid: "OpenSecrets", Actions: []string{"kms:Decrypt"}, On: func(b *builder) []string { return []string{b.sealKey.arn} },
 			By: "pkg/seal/kms", Why: "the secret that signs a webhook's requests"},
 		{Sid: "TakeEvents", Actions: []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}, On: onWebhooks, By: "lambda", Why: "the event source mapping receives with the function's role"},

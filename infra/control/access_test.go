@@ -98,6 +98,23 @@ func TestDispatchMatchesAnnouncedItems(t *testing.T) {
 	}
 }
 
+// The pattern matches the items of the audit and no others.
+func TestAuditKeysMatch(t *testing.T) {
+	prefix, found := strings.TrimSuffix(auditKeys, "*"), 0
+	for _, row := range page.Table(t, "docs/contributing/table-items.md", "item", "partition", "sort key", "read by", "written by") {
+		of := row[0] == "AuditChain" || row[0] == "AuditEntry" || row[0] == "Checkpoint"
+		if of {
+			found++
+		}
+		if of != strings.HasPrefix(strings.Trim(row[1], "`"), prefix) {
+			t.Errorf("%s of %s: %s matches it: %t", row[1], row[0], auditKeys, !of)
+		}
+	}
+	if found != 3 {
+		t.Errorf("the page has %d items of the audit", found)
+	}
+}
+
 // source returns the code of a package without its tests; "" if the package does not
 // exist.
 func source(t *testing.T, pkg string) string {

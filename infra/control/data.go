@@ -285,7 +285,7 @@ func (b *builder) bucket(id, key string, rule awss3.CfnBucket_RuleProperty, more
 // a runner together with the runner.
 func (b *builder) queues() {
 	b.deadLetters = map[string]awssqs.CfnQueue{}
-	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
+	for _, name := range []string{"Dispatch", "Audit", "Sweep", "LogIndex", "Webhook"} {
 		b.deadLetters[name] = b.queue(name+"DeadLetters", &awssqs.CfnQueueProps{MessageRetentionPeriod: jsii.Number(14 * 24 * 3600)})
 	}
 	// The visibility timeout is six times the function's timeout, as Lambda

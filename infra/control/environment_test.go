@@ -10,7 +10,7 @@ import (
 
 // declared maps the logical id of each function to the struct of its environment.
 var declared = map[string]any{
-	"ControlAPI": &config.ControlAPI{}, "SessionAPI": &config.SessionAPI{}, "RunnerAPI": &config.RunnerAPI{}, "Direct": &config.Direct{}, "Dispatch": &config.Dispatch{},
+	"ControlAPI": &config.ControlAPI{}, "SessionAPI": &config.SessionAPI{}, "RunnerAPI": &config.RunnerAPI{}, "Direct": &config.Direct{}, "Dispatch": &config.Dispatch{}, "Audit": &config.Audit{},
 	"Sweep": &config.Sweep{}, "LogIndex": &config.LogIndex{}, "Webhook": &config.Webhook{},
 }
 

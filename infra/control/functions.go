@@ -20,16 +20,16 @@ import (
 
 // Functions lists the control plane's functions: the names of the folders with their
 // builds, and of their mains under functions/.
-var Functions = []string{"controlapi", "sessionapi", "runnerapi", "direct", "dispatch", "sweep", "logindex", "webhook"}
+var Functions = []string{"controlapi", "sessionapi", "runnerapi", "direct", "dispatch", "audit", "sweep", "logindex", "webhook"}
 
 // titles maps each function to the prefix of its logical ids.
 var titles = map[string]string{
-	"controlapi": "ControlAPI", "sessionapi": "SessionAPI", "runnerapi": "RunnerAPI", "direct": "Direct", "dispatch": "Dispatch", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
+	"controlapi": "ControlAPI", "sessionapi": "SessionAPI", "runnerapi": "RunnerAPI", "direct": "Direct", "dispatch": "Dispatch", "audit": "Audit", "sweep": "Sweep", "logindex": "LogIndex", "webhook": "Webhook",
 }
 
 // timeouts of the functions, in seconds. The HTTP API waits for 30 s.
 var timeouts = map[string]float64{
-	"controlapi": 29, "sessionapi": 29, "runnerapi": 29, "direct": 29, "dispatch": 30, "sweep": 55, "logindex": 60, "webhook": 60,
+	"controlapi": 29, "sessionapi": 29, "runnerapi": 29, "direct": 29, "dispatch": 30, "audit": 60, "sweep": 55, "logindex": 60, "webhook": 60,
 }
 
 // environments returns the environment of each function. Each value is the struct
@@ -58,6 +58,7 @@ func (b *builder) environments() map[string]any {
 		},
 		"direct":   &config.Direct{Table: b.served.name, SealKey: b.sealKey.arn, Version: version, LogLevel: level, Traces: b.props.Traces},
 		"dispatch": &config.Dispatch{CancelTable: *b.cancels.Ref(), QueuePrefix: b.queuePrefix(), EventBus: *b.bus.Ref(), Version: version, LogLevel: level, Traces: b.props.Traces},
+		"audit":    &config.Audit{Table: b.served.name, SigningKey: b.signs, Version: version, LogLevel: level, Traces: b.props.Traces},
 		"sweep": &config.Sweep{
 			Table: b.served.name, LogTable: *b.logTable.Ref(), CancelTable: *b.cancels.Ref(), Blobs: *b.blobs.Ref(), QueuePrefix: b.queuePrefix(),
 			Queue: *b.sweeps.Ref(), Delays: sweepDelays(), SealKey: b.sealKey.arn, Version: version, LogLevel: level, Traces: b.props.Traces,
@@ -198,6 +199,19 @@ func (b *builder) sources() {
 		},
 	})
 	b.queuePolicy("DispatchDeadLetters", b.deadLetters["Dispatch"])
+
+	awslambda.NewCfnEventSourceMapping(b.stack, jsii.String("AuditSource"), &awslambda.CfnEventSourceMappingProps{
+		FunctionName: b.aliases["audit"].Ref(), EventSourceArn: jsii.String(b.served.stream), StartingPosition: jsii.String("TRIM_HORIZON"),
+		FilterCriteria: &awslambda.CfnEventSourceMapping_FilterCriteriaProperty{Filters: []*awslambda.CfnEventSourceMapping_FilterProperty{{Pattern: jsii.String(fmt.Sprintf(
+			`{"eventName":["INSERT","MODIFY"],"dynamodb":{"NewImage":{%q:{"B":[{"exists":true}]}}}}`, dynamo.AttrNote))}}},
+		// One checkpoint for what a minute brings. No entry may be lost: the stream keeps a record for a day, and Lambda tries as long.
+		BatchSize: jsii.Number(500), MaximumBatchingWindowInSeconds: jsii.Number(60), FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
+		MaximumRetryAttempts: jsii.Number(-1), MaximumRecordAgeInSeconds: jsii.Number(-1),
+		DestinationConfig: &awslambda.CfnEventSourceMapping_DestinationConfigProperty{
+			OnFailure: &awslambda.CfnEventSourceMapping_OnFailureProperty{Destination: b.deadLetters["Audit"].AttrArn()},
+		},
+	})
+	b.queuePolicy("AuditDeadLetters", b.deadLetters["Audit"])
 
 	every := awsevents.NewCfnRule(b.stack, jsii.String("SweepSchedule"), &awsevents.CfnRuleProps{
 		Description: jsii.String("the sweep, every minute; in between it starts itself"), ScheduleExpression: jsii.String(sweepSchedule), State: jsii.String("ENABLED"),

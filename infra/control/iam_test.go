@@ -166,6 +166,18 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"SweepRole", "sqs:ReceiveMessage", s.ARN("Sweeps"), nil, true, "Lambda receives with the sweep's role"},
 		{"SweepRole", "sqs:SendMessage", s.ARN("Webhooks"), nil, false, "the sweep sends a forged event"},
 		{"DispatchRole", "sqs:SendMessage", s.ARN("Sweeps"), nil, false, "dispatch starts the sweep"},
+		{"AuditRole", "dynamodb:PutItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"AUDIT#default#org"}}, true, "audit appends an entry"},
+		{"AuditRole", "dynamodb:Query", table, map[string]any{"dynamodb:LeadingKeys": []any{"AUDIT#default"}}, true, "audit reads the last checkpoint"},
+		{"AuditRole", "dynamodb:PutItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"TOKEN#x"}}, false, "audit makes a token"},
+		{"AuditRole", "dynamodb:PutItem", table, nil, false, "audit writes without a key"},
+		{"AuditRole", "dynamodb:Query", table, map[string]any{"dynamodb:LeadingKeys": []any{"ORG#default#INSTALL"}}, false, "audit reads installs"},
+		{"AuditRole", "dynamodb:DeleteItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"AUDIT#default#org"}}, false, "audit deletes an entry"},
+		{"AuditRole", "kms:Sign", s.ARN("SigningKey"), map[string]any{"kms:SigningAlgorithm": "ED25519_SHA_512"}, true, "audit signs a checkpoint"},
+		{"ControlAPIRole", "dynamodb:PutItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"AUDIT#default#org"}}, false, "controlapi writes an entry of the audit"},
+		{"ControlAPIRole", "dynamodb:PutItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"TOKEN#x", "AUDIT#default#org"}}, false, "controlapi hides an entry in a transaction"},
+		{"ControlAPIRole", "dynamodb:PutItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"TOKEN#x"}}, true, "controlapi makes a token"},
+		{"SweepRole", "dynamodb:DeleteItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"AUDIT#default#org"}}, false, "the sweep deletes an entry"},
+		{"RunnerAPIRole", "dynamodb:UpdateItem", table, map[string]any{"dynamodb:LeadingKeys": []any{"AUDIT#default"}}, false, "runnerapi changes a checkpoint"},
 		{"WebhookRole", "sqs:SendMessage", s.ARN("Sweeps"), nil, false, "the webhook function starts the sweep"},
 		{"SessionRole", "sqs:SendMessage", s.ARN("Sweeps"), runnerA, false, "a runner starts the sweep"},
 		{"SessionRole", "sqs:ReceiveMessage", s.ARN("Sweeps"), runnerA, false, "a runner keeps the sweep from being started"},
@@ -261,7 +273,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"ControlAPIRole", "lambda:InvokeFunction", alias("direct"), nil, false, "a function asks for customers' credentials"},
 		{"ControlAPIRole", "iam:PassRole", s.ARN("BuildRunnerRole"), nil, false, "a function passes on the build runner's role"},
 	}
-	for _, role := range []string{"ControlAPIRole", "SessionAPIRole", "RunnerAPIRole", "DirectRole", "DispatchRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole", "BuildRunnerImagesRole", "BuilderRole", "DirectAgentsRole", "DirectAgentsExecutionRole"} {
+	for _, role := range []string{"ControlAPIRole", "SessionAPIRole", "RunnerAPIRole", "DirectRole", "DispatchRole", "AuditRole", "SweepRole", "LogIndexRole", "WebhookRole", "SessionRole", "BuildRunnerRole", "BuildRunnerExecutionRole", "BuildRunnerImagesRole", "BuilderRole", "DirectAgentsRole", "DirectAgentsExecutionRole"} {
 		for action, resource := range map[string]string{
 			"iam:CreateUser": "arn:aws:iam::111122223333:user/x", "iam:PutRolePolicy": session, "iam:PassRole": session,
 			"lambda:UpdateFunctionCode": s.ARN("ControlAPI"), "kms:ScheduleKeyDeletion": s.ARN("SealKey"), "kms:PutKeyPolicy": s.ARN("SigningKey"),

@@ -37,6 +37,7 @@ func TestLint(t *testing.T) {
 		"I3011 APILog":              "the access log is for finding faults of this deployment",
 		"I3011 Cancels":             "a cancel marker is needed for seconds",
 		"I3011 DispatchDeadLetters": queue,
+		"I3011 AuditDeadLetters":    queue,
 		"I3011 LogIndexDeadLetters": queue,
 		"I3011 SweepDeadLetters":    queue,
 		"I3011 Sweeps":              queue,
@@ -244,6 +245,7 @@ func TestFailedInvocationsRaiseAlarms(t *testing.T) {
 	}
 	for name, senders := range map[string]map[string]any{
 		"Dispatch": {"the stream": onFailure("DispatchSource")},
+		"Audit":    {"the stream": onFailure("AuditSource")},
 		"Sweep":    {"the schedule": targets("SweepSchedule"), "the function": onFailure("SweepOnFailure"), "its messages": redrive("Sweeps")},
 		"LogIndex": {"the rule": targets("JobOverRule"), "the function": onFailure("LogIndexOnFailure")},
 		"Webhook":  {"the rule": targets("WebhookRule"), "its queue": redrive("Webhooks")},

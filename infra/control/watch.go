@@ -39,6 +39,8 @@ func (b *builder) alarmList() []alarm {
 			dimensions: map[string]string{"ApiId": *b.api.Ref()}, statistic: "Sum", above: 5, periods: 3, period: 60},
 		{id: "DispatchBehind", what: "The table's stream is not dispatched: wake-ups come from the sweep alone.", namespace: "AWS/Lambda", metric: "IteratorAge",
 			dimensions: map[string]string{"FunctionName": b.name + "-dispatch"}, statistic: "Maximum", above: 60_000, periods: 3, period: 60},
+		{id: "AuditBehind", what: "The audit has no entries of the last quarter of an hour: look at the log of the function audit. The stream loses a record after a day.", namespace: "AWS/Lambda", metric: "IteratorAge",
+			dimensions: map[string]string{"FunctionName": b.name + "-audit"}, statistic: "Maximum", above: 900_000, periods: 3, period: 60},
 		{id: "SweepMissing", what: "The sweep runs less often than every 12 s, or not at all: lost jobs and runners are noticed late, or never. Look at its queue and its schedule.", namespace: "AWS/Lambda", metric: "Invocations",
 			dimensions: map[string]string{"FunctionName": b.name + "-sweep"}, statistic: "Sum", above: 4, below: true, periods: 3, period: 60, missingData: "breaching"},
 		{id: "WebhooksBehind", what: "Webhooks are not delivered: look at the webhook function's log.", namespace: "AWS/SQS", metric: "ApproximateAgeOfOldestMessage",
@@ -61,7 +63,7 @@ func (b *builder) alarmList() []alarm {
 			list = append(list, b.canaryAlarm(name))
 		}
 	}
-	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
+	for _, name := range []string{"Dispatch", "Audit", "Sweep", "LogIndex", "Webhook"} {
 		list = append(list, alarm{id: name + "DeadLetter", what: "The function " + strings.ToLower(name) + " gave up a message: read its log, fix the cause, then run fairlead ops replay.",
 			namespace: "AWS/SQS", metric: "ApproximateNumberOfMessagesVisible", dimensions: map[string]string{"QueueName": *b.deadLetters[name].AttrQueueName()},
 			statistic: "Maximum", above: 0, periods: 1, period: 60})
@@ -275,9 +277,11 @@ func (b *builder) dashboard() string {
 	add("Duration, p99, ms", "p99", perFunction("Duration"))
 	add("Errors", "Sum", perFunction("Errors"))
 	add("Throttles", "Sum", perFunction("Throttles"))
-	add("Stream: age of what is dispatched, ms", "Maximum", metrics{{"AWS/Lambda", "IteratorAge", "FunctionName", b.name + "-dispatch"}})
+	add("Stream: age of what is read, ms", "Maximum", metrics{
+		{"AWS/Lambda", "IteratorAge", "FunctionName", b.name + "-dispatch"}, {"AWS/Lambda", "IteratorAge", "FunctionName", b.name + "-audit"},
+	})
 	waiting := metrics{{"AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", *b.webhooks.AttrQueueName(), map[string]any{"label": "webhooks"}}}
-	for _, name := range []string{"Dispatch", "Sweep", "LogIndex", "Webhook"} {
+	for _, name := range []string{"Dispatch", "Audit", "Sweep", "LogIndex", "Webhook"} {
 		waiting = append(waiting, []any{"AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", *b.deadLetters[name].AttrQueueName(),
 			map[string]any{"label": fmt.Sprintf("given up: %s", name)}})
 	}

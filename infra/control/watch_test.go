@@ -39,15 +39,15 @@ func TestAlarmsUseExistingMetrics(t *testing.T) {
 		"Fairlead/STAGE RunnerDeadLetters []":                                        {"RunnerDeadLetters"},
 		"Fairlead/STAGE SessionsLatency []":                                          {"SessionsLatency"},
 		"Fairlead/STAGE StuckJobs []":                                                {"StuckJobs"},
-		"AWS/Lambda Errors [ExecutedVersion FunctionName Resource]":                  {"ControlAPICanary", "DirectCanary", "DispatchCanary", "LogIndexCanary", "RunnerAPICanary", "SessionAPICanary", "SweepCanary", "WebhookCanary"},
-		"AWS/Lambda Errors [FunctionName]":                                           {"ControlAPIErrors", "DirectErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SessionAPIErrors", "SweepErrors", "WebhookErrors"},
+		"AWS/Lambda Errors [ExecutedVersion FunctionName Resource]":                  {"AuditCanary", "ControlAPICanary", "DirectCanary", "DispatchCanary", "LogIndexCanary", "RunnerAPICanary", "SessionAPICanary", "SweepCanary", "WebhookCanary"},
+		"AWS/Lambda Errors [FunctionName]":                                           {"AuditErrors", "ControlAPIErrors", "DirectErrors", "DispatchErrors", "LogIndexErrors", "RunnerAPIErrors", "SessionAPIErrors", "SweepErrors", "WebhookErrors"},
 		"AWS/Lambda Invocations [FunctionName]":                                      {"SweepMissing"},
-		"AWS/Lambda IteratorAge [FunctionName]":                                      {"DispatchBehind"},
-		"AWS/Lambda Throttles [FunctionName]":                                        {"ControlAPIThrottles", "DirectThrottles", "DispatchThrottles", "LogIndexThrottles", "RunnerAPIThrottles", "SessionAPIThrottles", "SweepThrottles", "WebhookThrottles"},
+		"AWS/Lambda IteratorAge [FunctionName]":                                      {"AuditBehind", "DispatchBehind"},
+		"AWS/Lambda Throttles [FunctionName]":                                        {"AuditThrottles", "ControlAPIThrottles", "DirectThrottles", "DispatchThrottles", "LogIndexThrottles", "RunnerAPIThrottles", "SessionAPIThrottles", "SweepThrottles", "WebhookThrottles"},
 		"AWS/S3 OperationsFailedReplication [DestinationBucket RuleId SourceBucket]": {"BlobCopiesFail", "LogCopiesFail"},
 		"AWS/S3 ReplicationLatency [DestinationBucket RuleId SourceBucket]":          {"BlobCopiesLate", "LogCopiesLate"},
 		"AWS/SQS ApproximateAgeOfOldestMessage [QueueName]":                          {"WebhooksBehind"},
-		"AWS/SQS ApproximateNumberOfMessagesVisible [QueueName]":                     {"DispatchDeadLetter", "LogIndexDeadLetter", "SweepDeadLetter", "WebhookDeadLetter"},
+		"AWS/SQS ApproximateNumberOfMessagesVisible [QueueName]":                     {"AuditDeadLetter", "DispatchDeadLetter", "LogIndexDeadLetter", "SweepDeadLetter", "WebhookDeadLetter"},
 	}
 	got, n, own := map[string][]string{}, 0, 0
 	s := stack(t)

@@ -78,6 +78,7 @@ func (s *server) controlRoutes() {
 	s.placementRoutes(c)
 	s.groupRoutes(c)
 	s.webhookRoutes(c)
+	s.auditRoutes(c)
 	s.tokenRoutes(c)
 	s.peopleRoutes(c)
 	s.orgRoutes(c)

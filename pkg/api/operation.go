@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/pattern"
 )
@@ -62,9 +63,13 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		h.Responses = map[string]*huma.Response{undescribed: {}}
 		huma.Register(a, h, func(ctx context.Context, in *I) (*O, error) {
 			err := s.permit(ctx, o, in)
+			if by := callerOf(ctx).user.Token; fairlead.KindOf(err) == fairlead.KindForbidden {
+				// Not in the audit: a caller without rights could fill the table.
+				s.Logger.InfoContext(ctx, "a request was denied", "request", requestID(ctx), "operation", o.ID, "token", by.Token, "by", by.Name, "error", err)
+			}
 			var out *O
 			if err == nil {
-				out, err = fn(ctx, in)
+				out, err = fn(s.asked(ctx, o), in)
 			}
 			if err != nil {
 				return nil, s.fail(ctx, o.ID, err)
@@ -73,6 +78,19 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		})
 	})
 	s.descriptions = append(s.descriptions, func(a huma.API) { describe(a, o, reflect.TypeFor[I]()) })
+}
+
+// asked returns a context with the request of a person or a program of the vendor, for the audit.
+func (s *server) asked(ctx context.Context, o op) context.Context {
+	who := callerOf(ctx).who
+	if o.auth.name != apiToken.name {
+		return ctx
+	}
+	var rights []string
+	for _, r := range o.may.rights {
+		rights = append(rights, string(r))
+	}
+	return control.Asked(ctx, control.Request{Org: who.Org, ID: requestID(ctx), Action: o.ID, Rights: rights})
 }
 
 // fail logs an error that is a fault of the control plane, and returns the problem

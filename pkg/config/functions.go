@@ -108,6 +108,16 @@ type Dispatch struct {
 	Traces      string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
 }
 
+// Audit is the environment of the function that appends entries to the audit and signs
+// checkpoints.
+type Audit struct {
+	Table      string `env:"FAIRLEAD_TABLE,notEmpty" doc:"name of the DynamoDB table"`
+	SigningKey string `env:"FAIRLEAD_SIGNING_KEY,notEmpty" doc:"ARN of the KMS key that signs job specs"`
+	Version    string `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
+	LogLevel   string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Traces     string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`
+}
+
 // Sweep is the environment of the function that repairs lost wake-ups and jobs every
 // few seconds. A schedule starts the function each minute. Between these starts, the
 // function starts itself.

@@ -17,6 +17,7 @@ var filled = map[string]any{
 	"sessionapi": &config.SessionAPI{},
 	"runnerapi":  &config.RunnerAPI{},
 	"dispatch":   &config.Dispatch{},
+	"audit":      &config.Audit{},
 	"sweep":      &config.Sweep{},
 	"logindex":   &config.LogIndex{},
 	"webhook":    &config.Webhook{},

@@ -88,13 +88,20 @@ func sqliteTable(t *testing.T) *sqlite.Engine {
 
 func dynamoTable(t *testing.T, name string) *dynamo.Engine {
 	t.Helper()
+	e, _ := dynamoTableNamed(t, name)
+	return e
+}
+
+// dynamoTableNamed also returns the name of the table.
+func dynamoTableNamed(t *testing.T, name string) (*dynamo.Engine, string) {
+	t.Helper()
 	name += "-" + rand.Text() // the name is random, because another run of this package may use the same server
 	cfg := aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(server.Endpoint(t)),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "control", SecretAccessKey: "story"}, nil
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil // the reader of the stream has the same; the server has tables for each access key
 		})}
 	if err := dynamotest.CreateTable(t.Context(), cfg, name); err != nil {
 		t.Fatal(err)
 	}
-	return dynamo.New(cfg, name)
+	return dynamo.New(cfg, name), name
 }

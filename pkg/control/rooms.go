@@ -137,6 +137,12 @@ const (
 	OutcomeSucceeded = execution.OutcomeSucceeded
 )
 
+// Request is the request of an actor.
+type Request = kernel.Request
+
+// Asked returns a context that carries the actor's request. Entries of the audit name it.
+func Asked(ctx context.Context, r Request) context.Context { return kernel.Asked(ctx, r) }
+
 // As returns a context that carries the actor. Use cases record this actor as the
 // requester.
 func As(ctx context.Context, a fairlead.Actor) context.Context { return kernel.As(ctx, a) }

@@ -32,7 +32,7 @@ import (
 // Queues returns the logical IDs of the dead-letter queues in a control plane's stack, by the
 // function's name.
 func Queues() map[string]string {
-	return map[string]string{"dispatch": "DispatchDeadLetters", "sweep": "SweepDeadLetters", "logindex": "LogIndexDeadLetters", "webhook": "WebhookDeadLetters"}
+	return map[string]string{"dispatch": "DispatchDeadLetters", "audit": "AuditDeadLetters", "sweep": "SweepDeadLetters", "logindex": "LogIndexDeadLetters", "webhook": "WebhookDeadLetters"}
 }
 
 // Outcome is what happened to a message.

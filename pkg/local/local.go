@@ -83,6 +83,8 @@ type Options struct {
 	// LogBurst and LogPerHour are the budget of log bytes of each runner, in MiB; 0: the defaults of joblog.BudgetOf.
 	LogBurst, LogPerHour int
 	Quotas               fairlead.Quotas // of each org
+	// CheckpointEvery is the time between the first entry of the audit after a checkpoint and the next checkpoint; 0: a minute.
+	CheckpointEvery time.Duration
 	// RegistryProgram is the path of the program cmd/fairlead-registry, which serves the registry of images. Without the program, a
 	// request for an image gets 503.
 	RegistryProgram string
@@ -194,6 +196,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s.http.ErrorLog = slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)
 	s.done.Go(func() { s.served <- s.http.Serve(ln) })
 	s.announce(run, engine, s.deliverer())
+	s.audit(run, engine)
 	s.repeat(run, engine, callers)
 	return s, nil
 }
@@ -270,7 +273,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{Record: s.record})
+	engine, err := storesqlite.Open(ctx, path("table.db"), storesqlite.Options{Record: s.record, Notes: true})
 	if err != nil {
 		return nil, err
 	}

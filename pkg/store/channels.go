@@ -22,4 +22,4 @@ func (t *Tx) PutChannel(r Stored[Channel]) { put(t, channelKey(r.V.Name), r) }
 
 // DeleteChannel removes an update channel. Runners that follow it may then run
 // any version.
-func (t *Tx) DeleteChannel(r Stored[Channel]) { t.delete(channelKey(r.V.Name), r.Version) }
+func (t *Tx) DeleteChannel(r Stored[Channel]) { remove(t, channelKey(r.V.Name), r) }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,15 @@ const scheduleDuePartition = "DUE#SCHEDULE"
 // planDuePartition is the partition of the Due index that holds the deployments of which a plan waits. Most wait for days,
 // and the sweep of jobs must not read them.
 const planDuePartition = "DUE#PLAN"
+
+// auditPartition holds the chains and the checkpoints of an org, and auditEntries the entries of one chain.
+func auditPartition(org fairlead.OrgID) string { return join("AUDIT", string(org)) }
+func auditEntries(org fairlead.OrgID, chain string) string {
+	return join("AUDIT", string(org), chain)
+}
+
+// auditNumber has a fixed width, so the byte order is the order of numbers.
+func auditNumber(n int64) string { return fmt.Sprintf("%012d", n) }
 
 // Keys of single items.
 func appKey(org fairlead.OrgID, name string) engine.Key     { return key(appsPartition(org), name) }
@@ -179,6 +189,17 @@ func deliveryKey(webhook, event string) engine.Key {
 	return key(webhookPartition(webhook), deliveryPrefix+event)
 }
 
+func auditChainKey(org fairlead.OrgID, chain string) engine.Key {
+	return key(auditPartition(org), auditChainPrefix+chain)
+}
+func checkpointKey(org fairlead.OrgID, n int64) engine.Key {
+	return key(auditPartition(org), checkpointPrefix+auditNumber(n))
+}
+func auditEntryKey(org fairlead.OrgID, chain string, n int64) engine.Key {
+	return key(auditEntries(org, chain), auditNumber(n))
+}
+func auditedKey(commit string) engine.Key { return key(join("AUDITED", commit), "AUDITED") }
+
 // noun is a kind of item whose changes can cause an event or a wake-up.
 type noun int
 
@@ -225,6 +246,8 @@ const (
 	deliveryPrefix      = "DELIVERY#"
 	warmStepPrefix      = "WARM#"
 	watchSort           = "WATCH"
+	auditChainPrefix    = "CHAIN#"
+	checkpointPrefix    = "CHECKPOINT#"
 )
 
 // dueKey returns an item's key in the Due index, or nil for the zero time. The

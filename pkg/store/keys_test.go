@@ -25,6 +25,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"SharedRunner": runnerKey("", "n"), "RunnerUse": runnerUseKey("run_1", "ins_1"), "RunnerRule": ruleKey("o", "h"), "RunnerSlots": runnerSlotsKey("run_1"), "RunnerWatch": watchKey("run_1"),
 		"Group": groupKey("o", "a/b"), "Member": memberKey("o", Member{Group: "a/b", Kind: MemberRunner, Name: "n"}),
 		"Variables": varsKey("o", Scope{Kind: ScopeGroup, Name: "a/b"}), "SharedVariables": varsKey("", Scope{Kind: ScopeRunner, Name: "run_1"}),
+		"AuditChain": auditChainKey("o", "org"), "AuditEntry": auditEntryKey("o", "org", 1), "Checkpoint": checkpointKey("o", 1), "Audited": auditedKey("com_1"),
 		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"), "WarmStep": warmStepKey("run_1", "wrm_1"),
 		"User": userKey("o", "eva@example.com"), "UserRef": personKey("h", "o"), "Login": loginKey("h"), "LoginRef": loginRefKey("o", "usr_1", "lgn_1"), "LoginIssuer": loginIssuerKey("n"), "LoginLink": loginLinkKey("h"), "Org": orgKey("o"),
 	}

@@ -100,7 +100,7 @@ func (s *Store) AllUsers(ctx context.Context, org fairlead.OrgID) ([]Stored[User
 func (t *Tx) PutUser(r Stored[User]) { put(t, userKey(r.V.Org, r.V.Email), r) }
 
 // DeleteUser removes a user.
-func (t *Tx) DeleteUser(r Stored[User]) { t.delete(userKey(r.V.Org, r.V.Email), r.Version) }
+func (t *Tx) DeleteUser(r Stored[User]) { remove(t, userKey(r.V.Org, r.V.Email), r) }
 
 // UserRefs returns the users of all orgs with an identity, which is the hash of an email, or of an issuer with a subject.
 func (s *Store) UserRefs(ctx context.Context, identity string) ([]Stored[UserRef], error) {
@@ -168,4 +168,4 @@ func (s *Store) LoginIssuers(ctx context.Context) ([]Stored[LoginIssuer], error)
 func (t *Tx) PutLoginIssuer(r Stored[LoginIssuer]) { put(t, loginIssuerKey(r.V.Name), r) }
 
 // DeleteLoginIssuer removes an issuer of logins.
-func (t *Tx) DeleteLoginIssuer(r Stored[LoginIssuer]) { t.delete(loginIssuerKey(r.V.Name), r.Version) }
+func (t *Tx) DeleteLoginIssuer(r Stored[LoginIssuer]) { remove(t, loginIssuerKey(r.V.Name), r) }

@@ -118,7 +118,7 @@ func (t *Tx) PutRunnerRule(r Stored[RunnerRule]) {
 
 // DeleteRunnerRule removes a rule.
 func (t *Tx) DeleteRunnerRule(r Stored[RunnerRule]) {
-	t.delete(ruleKey(r.V.Org, r.V.Key()), r.Version)
+	remove(t, ruleKey(r.V.Org, r.V.Key()), r)
 }
 
 // Group returns a group by its path.
@@ -141,7 +141,7 @@ func (s *Store) GroupsBelow(ctx context.Context, org fairlead.OrgID, path placem
 func (t *Tx) PutGroup(r Stored[Group]) { put(t, groupKey(r.V.Org, r.V.Path), r) }
 
 // DeleteGroup removes a group.
-func (t *Tx) DeleteGroup(r Stored[Group]) { t.delete(groupKey(r.V.Org, r.V.Path), r.Version) }
+func (t *Tx) DeleteGroup(r Stored[Group]) { remove(t, groupKey(r.V.Org, r.V.Path), r) }
 
 // CheckGroup makes the commit fail if the group has changed since it was read.
 func (t *Tx) CheckGroup(r Stored[Group]) { t.check(groupKey(r.V.Org, r.V.Path), r.Version) }

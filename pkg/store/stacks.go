@@ -70,11 +70,11 @@ func (s *Store) Stack(ctx context.Context, runner fairlead.RunnerID) (Stored[Sta
 func (t *Tx) PutStack(r Stored[Stack]) { put(t, stackKey(r.V.Runner), r) }
 
 // DeleteStack removes a stack.
-func (t *Tx) DeleteStack(r Stored[Stack]) { t.delete(stackKey(r.V.Runner), r.Version) }
+func (t *Tx) DeleteStack(r Stored[Stack]) { remove(t, stackKey(r.V.Runner), r) }
 
 // DeleteStackRef removes the reference to the install's stack.
 func (t *Tx) DeleteStackRef(id fairlead.InstallID, r Stored[StackRef]) {
-	t.delete(stackRefKey(id), r.Version)
+	remove(t, stackRefKey(id), r)
 }
 
 // StackRef returns the reference to the install's stack.

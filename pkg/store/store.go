@@ -153,7 +153,11 @@ func all[T any](ctx context.Context, s *Store, q engine.Query) ([]Stored[T], err
 // Tx collects the writes of one commit. It is not safe for concurrent use.
 type Tx struct {
 	By       fairlead.Actor // who asked for the commit; zero: no person and no program of the vendor
+	At       time.Time      // when the commit is made
+	Op       string         // what the use case does, as text
+	Request  Request        // of By; zero: the use case was not called by the API
 	writes   []engine.Write
+	touched  []touched
 	subjects []string
 	err      error
 }
@@ -193,7 +197,12 @@ func put[T any](t *Tx, k engine.Key, r Stored[T], opts ...func(*engine.Item)) {
 	// Here, because a use case could forget it.
 	if v, ok := any(&r.V).(interface{ Stamp(fairlead.Actor, bool) }); ok && t.By != (fairlead.Actor{}) {
 		v.Stamp(t.By, r.Version == 0)
+		if _, ok := any(r.V).(audited); !ok {
+			t.err = fmt.Errorf("put %s: %w", k, errNoObject)
+			return
+		}
 	}
+	t.touch(k, r.V, false)
 	b, err := encode(r)
 	if err != nil {
 		t.err = fmt.Errorf("encode %s: %w", k, err)
@@ -217,8 +226,10 @@ func put[T any](t *Tx, k engine.Key, r Stored[T], opts ...func(*engine.Item)) {
 	t.writes = append(t.writes, engine.Write{Op: engine.Put, Item: it, If: cond})
 }
 
-func (t *Tx) delete(k engine.Key, version int64) {
-	t.writes = append(t.writes, engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Version(version)})
+// remove removes the record r.
+func remove[T any](t *Tx, k engine.Key, r Stored[T]) {
+	t.touch(k, r.V, true)
+	t.writes = append(t.writes, engine.Write{Op: engine.Delete, Item: engine.Item{Key: k}, If: engine.Version(r.Version)})
 }
 
 // drop removes a record of any version. The record may be missing.
@@ -252,6 +263,9 @@ func list(partition, sort string) func(*engine.Item) {
 // unknown whether the commit happened. It is safe to repeat the commit with the
 // same token.
 func (s *Store) Commit(ctx context.Context, token string, t *Tx) error {
+	if t.err == nil {
+		t.err = t.annotate(token)
+	}
 	if t.err != nil {
 		return t.err
 	}

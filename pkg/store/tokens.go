@@ -84,5 +84,5 @@ func (t *Tx) PutTokenRef(org fairlead.OrgID, name string, v TokenRef) {
 
 // DeleteTokenRef removes the reference to a token.
 func (t *Tx) DeleteTokenRef(org fairlead.OrgID, name string, r Stored[TokenRef]) {
-	t.delete(tokenRefKey(org, name), r.Version)
+	remove(t, tokenRefKey(org, name), r)
 }

@@ -130,7 +130,7 @@ func (t *Tx) PutApp(r Stored[App]) { put(t, appKey(r.V.Org, r.V.Name), r) }
 func (t *Tx) CheckApp(r Stored[App]) { t.check(appKey(r.V.Org, r.V.Name), r.Version) }
 
 // DeleteApp removes an app.
-func (t *Tx) DeleteApp(r Stored[App]) { t.delete(appKey(r.V.Org, r.V.Name), r.Version) }
+func (t *Tx) DeleteApp(r Stored[App]) { remove(t, appKey(r.V.Org, r.V.Name), r) }
 
 // PutVersion writes a new version. The commit fails if the version exists.
 func (t *Tx) PutVersion(v Version) { put(t, versionKey(v.ID), Stored[Version]{V: v}) }
@@ -154,7 +154,7 @@ func (s *Store) Installs(ctx context.Context, org fairlead.OrgID, q fairlead.Pag
 func (t *Tx) PutInstall(r Stored[Install]) { put(t, installKey(r.V.Org, r.V.Name), r) }
 
 // DeleteInstall removes an install.
-func (t *Tx) DeleteInstall(r Stored[Install]) { t.delete(installKey(r.V.Org, r.V.Name), r.Version) }
+func (t *Tx) DeleteInstall(r Stored[Install]) { remove(t, installKey(r.V.Org, r.V.Name), r) }
 
 // CheckInstall makes the commit fail if the install has changed since it was read.
 func (t *Tx) CheckInstall(r Stored[Install]) { t.check(installKey(r.V.Org, r.V.Name), r.Version) }
@@ -178,7 +178,7 @@ func (t *Tx) PutComponent(r Stored[Component]) {
 
 // DeleteComponent removes a component's record.
 func (t *Tx) DeleteComponent(r Stored[Component]) {
-	t.delete(componentKey(r.V.Install, r.V.Name), r.Version)
+	remove(t, componentKey(r.V.Install, r.V.Name), r)
 }
 
 // Deployments.
@@ -328,7 +328,7 @@ func (t *Tx) PutActionSchedule(r Stored[ActionSchedule]) {
 
 // DeleteActionSchedule removes a schedule.
 func (t *Tx) DeleteActionSchedule(r Stored[ActionSchedule]) {
-	t.delete(actionScheduleKey(r.V.Install, r.V.Action), r.Version)
+	remove(t, actionScheduleKey(r.V.Install, r.V.Action), r)
 }
 
 // Runners, their agents and sessions.
@@ -369,7 +369,7 @@ func (r Runner) byID() RunnerName {
 // DeleteRunner removes a runner. Its agents and sessions stay, but refer to no runner.
 func (t *Tx) DeleteRunner(r Stored[Runner]) {
 	t.subjects = append(t.subjects, string(r.V.ID))
-	t.delete(runnerKey(r.V.Org, r.V.Name), r.Version)
+	remove(t, runnerKey(r.V.Org, r.V.Name), r)
 	t.drop(runnerByIDKey(r.V.ID))
 	t.drop(runnerSlotsKey(r.V.ID))
 	t.drop(watchKey(r.V.ID))
@@ -478,5 +478,5 @@ func (t *Tx) PutState(r Stored[StateHead]) {
 
 // DeleteState removes the head of a state.
 func (t *Tx) DeleteState(r Stored[StateHead]) {
-	t.delete(stateKey(r.V.Install, r.V.Component), r.Version)
+	remove(t, stateKey(r.V.Install, r.V.Component), r)
 }

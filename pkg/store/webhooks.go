@@ -78,7 +78,7 @@ func (s *Store) AllWebhooks(ctx context.Context, org fairlead.OrgID) ([]Stored[W
 func (t *Tx) PutWebhook(r Stored[Webhook]) { put(t, webhookKey(r.V.Org, r.V.Name), r) }
 
 // DeleteWebhook removes a webhook. Its deliveries expire.
-func (t *Tx) DeleteWebhook(r Stored[Webhook]) { t.delete(webhookKey(r.V.Org, r.V.Name), r.Version) }
+func (t *Tx) DeleteWebhook(r Stored[Webhook]) { remove(t, webhookKey(r.V.Org, r.V.Name), r) }
 
 // Delivery returns a delivery by the webhook's identifier and the event's.
 func (s *Store) Delivery(ctx context.Context, webhook, id string) (Stored[Delivery], error) {

@@ -45,6 +45,14 @@ type guard struct {
 	now     func() time.Time
 }
 
+// ledgerOrNil returns the open ledger; nil: there is no policy, or no ledger.
+func (g *guard) ledgerOrNil() ledger.Ledger {
+	if g == nil {
+		return nil
+	}
+	return g.ledger
+}
+
 // openGuard reads the policy and judges the job spec. It returns nil if the runner has no policy, or if the job changes nothing of
 // an install. The error is ctx's or a *plugin.Error.
 func (a *execution) openGuard(ctx context.Context, spec *events.JobSpec) (*guard, error) {

@@ -131,7 +131,7 @@ const promptAnswer = 2 * time.Second
 // start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
 // gets the same answer. The step ID is in no file: with it and the launch token, a tool could get the lease of its job.
 func (a *execution) start(ctx context.Context, c *client.Client, token string) (wire.Started, error) {
-	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance, events.FieldApprovals}}
+	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance, events.FieldApprovals, events.FieldAudit}}
 	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
 		// Each try has a new proof, because STS refuses an old one. The client's own repetitions take seconds.
 		var err error
@@ -225,6 +225,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 		a.Log.Error("the customer's policy does not let the job start", "job", a.in.Job, "err", err)
 		return a.finish(ctx, c, a.report(plugin.Result{}, err, redact.New()))
 	}
+	a.keepHead(ctx, &spec, guard)
 	secrets := redact.New(secretsOf(spec, append([]string{started.LeaseToken, started.StateToken}, a.Secrets...)...)...)
 	shipCtx, stopShipping := context.WithCancel(detached)
 	defer stopShipping()

@@ -7,7 +7,7 @@ import (
 )
 
 // patterns reads the filters of an event source. This file matches them as Lambda
-// documents it, but supports only what the template uses: equality and prefixes.
+// documents it, but supports only what the template uses: equality, prefixes, and the existence of a value.
 func patterns(t testing.TB, criteria any) []map[string]any {
 	t.Helper()
 	if criteria == nil {
@@ -57,6 +57,9 @@ func matches(pattern map[string]any, v map[string]any) bool {
 func oneOf(want []any, have any) bool {
 	for _, w := range want {
 		if rule, ok := w.(map[string]any); ok {
+			if rule["exists"] == true && have != nil {
+				return true
+			}
 			prefix, _ := rule["prefix"].(string)
 			text, isText := have.(string)
 			if isText && prefix != "" && strings.HasPrefix(text, prefix) {
@@ -69,6 +72,25 @@ func oneOf(want []any, have any) bool {
 		}
 	}
 	return false
+}
+
+// Only a new version of an item with a note goes to the audit.
+func TestStreamFilterPassesNotes(t *testing.T) {
+	tmpl := readTemplate(t, controlTemplate)
+	filters := patterns(t, tmpl.Resources["AuditSource"].Properties["FilterCriteria"])
+	for name, row := range map[string]struct {
+		record string
+		want   bool
+	}{
+		"a new item with a note": {`{"eventName":"INSERT","dynamodb":{"NewImage":{"pk":{"S":"x"},"n":{"B":"e30="}}}}`, true},
+		"a change with a note":   {`{"eventName":"MODIFY","dynamodb":{"NewImage":{"n":{"B":"e30="}},"OldImage":{}}}`, true},
+		"a change without one":   {`{"eventName":"MODIFY","dynamodb":{"NewImage":{"pk":{"S":"x"}},"OldImage":{"n":{"B":"e30="}}}}`, false},
+		"a deletion":             {`{"eventName":"REMOVE","dynamodb":{"OldImage":{"n":{"B":"e30="}}}}`, false},
+	} {
+		if got := matchesAny(filters, json.RawMessage(row.record)); got != row.want {
+			t.Errorf("%s: the filter passes it: %v, want %v", name, got, row.want)
+		}
+	}
 }
 
 // Lambda never dispatches a record that the template's filter rejects, so a mistake

@@ -108,6 +108,16 @@ func Direct(ctx context.Context, p Process[config.Direct]) (any, error) {
 	}, nil
 }
 
+// Audit wires the function that appends entries to the audit, and signs checkpoints, for the records of the table's stream that have a
+// note. Its event source collects records for a minute.
+func Audit(ctx context.Context, p Process[config.Audit]) (any, error) {
+	plane, err := Control(ctx, p.AWS, Resources{Table: p.Config.Table, SigningKey: p.Config.SigningKey}, p.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return Audited(plane.NewAuditor(0), p.Logger), nil
+}
+
 // Dispatch wires the function that sends wake-ups and domain events for the records of the table's
 // stream.
 func Dispatch(_ context.Context, p Process[config.Dispatch]) (any, error) {

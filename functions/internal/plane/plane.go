@@ -114,8 +114,11 @@ func Control(ctx context.Context, cfg aws.Config, r Resources, logger *slog.Logg
 		return nil, err
 	}
 	parts := control.Deps{
-		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q, Sealer: kms.New(cfg, time.Now, r.SealKey),
+		Store: store.New(dynamo.New(cfg, r.Table)), Queue: q,
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(), Direct: r.Direct, LogBudget: r.LogBudget, Quotas: r.Quotas,
+	}
+	if r.SealKey != "" {
+		parts.Sealer = kms.New(cfg, time.Now, r.SealKey)
 	}
 	parts.Partition, _ = awsiam.PartitionOf(cfg.Region) // of a region without proofs: unknown, so every stack is accepted
 	if r.CancelTable != "" {

@@ -132,12 +132,16 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 			_, err := c.SetRunnerChannel(ctx, "stable", wire.SetRunnerChannelRequest{})
 			return err
 		},
-		"GET /v1/runner-channels?cursor=c&limit=7":         func(c *client.Client) error { _, err := c.ListRunnerChannels(ctx, one); return err },
-		"DELETE /v1/runner-channels/stable":                func(c *client.Client) error { return c.DeleteRunnerChannel(ctx, "stable") },
-		"GET /v1/webhooks?cursor=c&limit=7":                func(c *client.Client) error { _, err := c.ListWebhooks(ctx, one); return err },
-		"DELETE /v1/webhooks/ops":                          func(c *client.Client) error { return c.DeleteWebhook(ctx, "ops") },
-		"GET /v1/webhooks/ops/deliveries?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListDeliveries(ctx, "ops", one); return err },
-		"POST /v1/webhooks/ops/deliveries/evt_1/redeliver": func(c *client.Client) error { _, err := c.RedeliverWebhook(ctx, "ops", "evt_1"); return err },
+		"GET /v1/runner-channels?cursor=c&limit=7":          func(c *client.Client) error { _, err := c.ListRunnerChannels(ctx, one); return err },
+		"DELETE /v1/runner-channels/stable":                 func(c *client.Client) error { return c.DeleteRunnerChannel(ctx, "stable") },
+		"GET /v1/webhooks?cursor=c&limit=7":                 func(c *client.Client) error { _, err := c.ListWebhooks(ctx, one); return err },
+		"GET /v1/audit":                                     func(c *client.Client) error { _, err := c.GetAudit(ctx); return err },
+		"GET /v1/audit/chains?cursor=c&limit=7":             func(c *client.Client) error { _, err := c.ListAuditChains(ctx, one); return err },
+		"GET /v1/audit/chains/org/entries?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListAuditEntries(ctx, "org", one); return err },
+		"GET /v1/audit/checkpoints?cursor=c&limit=7":        func(c *client.Client) error { _, err := c.ListAuditCheckpoints(ctx, one); return err },
+		"DELETE /v1/webhooks/ops":                           func(c *client.Client) error { return c.DeleteWebhook(ctx, "ops") },
+		"GET /v1/webhooks/ops/deliveries?cursor=c&limit=7":  func(c *client.Client) error { _, err := c.ListDeliveries(ctx, "ops", one); return err },
+		"POST /v1/webhooks/ops/deliveries/evt_1/redeliver":  func(c *client.Client) error { _, err := c.RedeliverWebhook(ctx, "ops", "evt_1"); return err },
 
 		"POST /runner/v1/enrol":             func(c *client.Client) error { _, err := c.Enrol(ctx, wire.EnrolRequest{}); return err },
 		"POST /runner/v1/challenges":        func(c *client.Client) error { _, err := c.Challenge(ctx); return err },

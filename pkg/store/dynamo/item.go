@@ -51,12 +51,15 @@ func content(it *engine.Item, token string) attributes {
 	if s := engine.ExpirySeconds(it.Expires); s != 0 {
 		a[AttrExpires] = number(s)
 	}
+	if len(it.Note) > 0 {
+		a[AttrNote] = &types.AttributeValueMemberB{Value: it.Note}
+	}
 	return a
 }
 
 // optional returns the names of the attributes that content may omit.
 func optional() []string {
-	return []string{AttrListPartition, AttrListSort, AttrDuePartition, AttrDueSort, AttrExpires}
+	return []string{AttrListPartition, AttrListSort, AttrDuePartition, AttrDueSort, AttrExpires, AttrNote}
 }
 
 // decode is the inverse of encode. It fails on an item that this package did not write.

@@ -24,6 +24,7 @@ const (
 	AttrToken   = "t" // string: token of the commit that wrote the item
 	AttrBody    = "b" // binary: the item's body
 	AttrExpires = "x" // number, seconds since 1970: the table's time-to-live attribute
+	AttrNote    = "n" // binary: what the commit adds for the readers of the stream
 )
 
 // StreamView is the content of a stream record. Without the old image, a renewed lease

@@ -72,6 +72,9 @@ func (r StreamRecord) Change() (engine.Change, error) {
 		if it.Key != c.Key {
 			return c, fmt.Errorf("stream record %q has an image of %s and the key of %s", r.EventID, it.Key, c.Key)
 		}
+		if note, ok := a[AttrNote].(*types.AttributeValueMemberB); ok && image.to == &c.New {
+			it.Note = note.Value
+		}
 		*image.to = &it
 	}
 	if c.Old == nil && c.New == nil {

@@ -44,6 +44,9 @@ type Item struct {
 	List    *Key      // key in the List index; nil: the item is not in this index
 	Due     *Key      // key in the Due index; nil: the item is not in this index
 	Expires time.Time // the engine may drop the item at any time after Expires; stored in seconds, rounded up; zero: never
+	// Note is what the commit adds about this version of the item, for those who read the stream of changes. Only Change.New has
+	// it: Get and Query return none, and the next write of the item removes it.
+	Note []byte
 }
 
 // Op is what a Write does.

@@ -133,6 +133,7 @@ func (m *MemoryEngine) Commit(ctx context.Context, token string, writes ...engin
 			it := clone(w.Item)
 			it.Version = old.Version + 1
 			it.Token = token
+			it.Note = nil
 			it.Expires = engine.ExpiryTime(engine.ExpirySeconds(it.Expires))
 			m.items[it.Key] = it
 			m.link(&it)

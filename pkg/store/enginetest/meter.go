@@ -231,7 +231,11 @@ func price(writes []engine.Write, before, after map[engine.Key]*engine.Item, rep
 		// [units] The price of a write depends on the sizes of the item before and after
 		// the write: the larger size counts. After a delete or a failed condition, this is
 		// the size of the stored item.
-		u.TableWrite += factor * writeUnits(max(itemSize(old), itemSize(stored)))
+		size := itemSize(stored)
+		if len(w.Item.Note) > 0 {
+			size += nameNote + len(w.Item.Note) // the stored item that was read back does not show it
+		}
+		u.TableWrite += factor * writeUnits(max(itemSize(old), size))
 		for _, index := range []engine.Index{engine.List, engine.Due} {
 			u.IndexWrite += indexUnits(old, stored, index)
 		}
@@ -280,6 +284,7 @@ const (
 	nameToken   = len("t")
 	nameBody    = len("b")
 	nameExpires = len("x")
+	nameNote    = len("n")
 )
 
 // itemSize returns the size of a stored item: the bytes of all attribute names and values.

@@ -122,12 +122,13 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 		return true, err
 	}
 	defer func() { _ = tx.Rollback() }() // after a successful Commit, Rollback does nothing
-	t := transaction{records: e.records, writers: writers{
-		get:  tx.StmtContext(ctx, e.write.get),
-		peek: tx.StmtContext(ctx, e.write.peek),
-		put:  tx.StmtContext(ctx, e.write.put),
-		del:  tx.StmtContext(ctx, e.write.del),
-		note: tx.StmtContext(ctx, e.write.note),
+	t := transaction{records: e.records, notes: e.notes, writers: writers{
+		get:   tx.StmtContext(ctx, e.write.get),
+		peek:  tx.StmtContext(ctx, e.write.peek),
+		put:   tx.StmtContext(ctx, e.write.put),
+		del:   tx.StmtContext(ctx, e.write.del),
+		note:  tx.StmtContext(ctx, e.write.note),
+		noted: tx.StmtContext(ctx, e.write.noted),
 	}}
 	for _, r := range batch {
 		r.err = t.apply(ctx, r)
@@ -141,24 +142,33 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 		return fairlead.CodeOf(sqlitedb.Classify("commit", err)) == fairlead.CodeDiskFull, err
 	}
 	if e.records != nil {
-		select {
-		case e.changed <- struct{}{}:
-		default: // the reader has not received the previous value yet
-		}
+		signal(e.changed)
+	}
+	if t.any {
+		signal(e.noted)
 	}
 	return true, nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // the reader has not received the previous value yet
+	}
 }
 
 // transaction is the writer's statements in one transaction.
 type transaction struct {
 	writers
 	records func(engine.Key) bool
+	notes   bool
+	any     bool // a change with a note was recorded
 }
 
 // apply runs one commit in the transaction. The commit sees the changes of the earlier
 // commits of the batch. apply compares every precondition before the first write, so it
 // writes all or nothing.
-func (t transaction) apply(ctx context.Context, r *request) error {
+func (t *transaction) apply(ctx context.Context, r *request) error {
 	versions := make([]int64, len(r.writes))
 	for i, w := range r.writes {
 		version, _, err := t.stored(ctx, w.Item.Key)

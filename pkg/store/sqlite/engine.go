@@ -23,6 +23,9 @@ type Options struct {
 	// commit that makes a change also records it. Changes returns the recorded changes, and
 	// Forget deletes them. nil: record no changes.
 	Record func(engine.Key) bool
+	// Notes makes the engine record each change with an engine.Item.Note, in a list of its own: Noted returns these changes,
+	// and ForgetNoted deletes them.
+	Notes bool
 }
 
 // Engine implements engine.Engine. Its indexes do not lag behind the table. It keeps
@@ -36,6 +39,8 @@ type Engine struct {
 
 	records func(engine.Key) bool
 	changed chan struct{} // contains a value if changes were recorded since the last receive
+	notes   bool
+	noted   chan struct{} // the same, of changes with a note
 
 	mu      sync.Mutex
 	waiting []*request // commits that are not in a transaction yet
@@ -51,7 +56,7 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{db: db, writer: make(chan struct{}, 1), records: opts.Record, changed: make(chan struct{}, 1)}
+	e := &Engine{db: db, writer: make(chan struct{}, 1), records: opts.Record, changed: make(chan struct{}, 1), notes: opts.Notes, noted: make(chan struct{}, 1)}
 	if err := db.Migrate(ctx, steps()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

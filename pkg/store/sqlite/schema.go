@@ -39,5 +39,16 @@ CREATE TABLE changes (
 	version     INTEGER, -- NULL: it was deleted
 	body        BLOB
 ) STRICT;
+`, `
+CREATE TABLE noted (
+	sequence    INTEGER PRIMARY KEY AUTOINCREMENT, -- as in changes
+	partition   BLOB NOT NULL,
+	sort        BLOB NOT NULL,
+	old_version INTEGER,
+	old_body    BLOB,
+	version     INTEGER,
+	body        BLOB,
+	note        BLOB NOT NULL
+) STRICT;
 `}
 }

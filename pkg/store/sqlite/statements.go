@@ -33,7 +33,7 @@ type readers struct {
 }
 
 type writers struct {
-	get, peek, put, del, note *sql.Stmt
+	get, peek, put, del, note, noted *sql.Stmt
 }
 
 // prepare prepares every statement. A Close of the database closes them.
@@ -44,11 +44,12 @@ func (e *Engine) prepare(ctx context.Context) error {
 		e.read.query[o] = all.Prepare(ctx, e.db.Read, text)
 	}
 	e.write = writers{
-		get:  all.Prepare(ctx, e.db.Write, getSQL),
-		peek: all.Prepare(ctx, e.db.Write, peekSQL),
-		put:  all.Prepare(ctx, e.db.Write, putSQL),
-		del:  all.Prepare(ctx, e.db.Write, delSQL),
-		note: all.Prepare(ctx, e.db.Write, recordSQL),
+		get:   all.Prepare(ctx, e.db.Write, getSQL),
+		peek:  all.Prepare(ctx, e.db.Write, peekSQL),
+		put:   all.Prepare(ctx, e.db.Write, putSQL),
+		del:   all.Prepare(ctx, e.db.Write, delSQL),
+		note:  all.Prepare(ctx, e.db.Write, recordSQL),
+		noted: all.Prepare(ctx, e.db.Write, recordNotedSQL),
 	}
 	return all.Err()
 }

@@ -78,6 +78,8 @@ type ServerOptions struct {
 	FirstLogin       bool   // the token of the first start expires
 	LoopbackIssuers  bool   // runners may trust OIDC issuers on this machine
 	Limits           ServerLimits
+
+	Checkpoints time.Duration // time between checkpoints of the audit
 }
 
 // ServerLimits bound what callers can use of a server. A zero field means the default.
@@ -216,7 +218,7 @@ the jobs.`,
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.issuer(), c.org(), c.plugin(), c.policy(), c.ops()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.audit(), c.issuer(), c.org(), c.plugin(), c.policy(), c.ops()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

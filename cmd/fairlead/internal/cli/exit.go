@@ -40,7 +40,7 @@ func exitCodes() []exitCode {
 		{exitOK, "success"},
 		{exitUnexpected, "something unexpected: a fault of Fairlead or of this machine; a check of plugin test failed"},
 		{exitInvalid, "wrong usage, or invalid input such as an app that does not validate"},
-		{exitFailed, "the deployment or the job failed or was canceled; ops replay left dead letters"},
+		{exitFailed, "the deployment or the job failed or was canceled; ops replay left dead letters; audit verify found that something was altered"},
 		{exitWaiting, "the deployment waits for approval, or is queued behind a deployment that waits"},
 		{exitNotFound, "no such object"},
 		{exitConflict, "the object is locked, or its state does not allow the command; with --no-queue: another deployment has not ended"},

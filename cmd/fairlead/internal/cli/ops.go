@@ -23,7 +23,7 @@ func (c *cli) opsReplay() *cobra.Command {
 		Use: "replay [QUEUE]...", Short: "Replay the dead letters of a control plane on AWS",
 		Long: `Replays the messages that the functions of a control plane on AWS gave up: a delivery of
 logs, a batch of the table's stream, an event for webhooks. Fix the cause first; an alarm's
-runbook names it. QUEUE is dispatch, sweep, logindex or webhook; by default all of them.
+runbook names it. QUEUE is dispatch, audit, sweep, logindex or webhook; by default all of them.
 
 The command uses your own AWS credentials. They must permit to describe the stack, to
 receive from its dead-letter queues, and to invoke its functions. A message that cannot be
@@ -64,7 +64,7 @@ accept repeated events.`,
 }
 
 // DeadLetterQueues are the names of the functions with a dead-letter queue.
-var DeadLetterQueues = []string{"dispatch", "sweep", "logindex", "webhook"}
+var DeadLetterQueues = []string{"dispatch", "audit", "sweep", "logindex", "webhook"}
 
 // ReplayOptions select the dead letters to replay.
 type ReplayOptions struct {

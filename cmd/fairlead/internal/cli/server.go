@@ -31,7 +31,7 @@ type serverFlags struct {
 	firstLogin                            bool // not a flag: the token of `fairlead server` is for the first login
 	data, listen, url, readyFile, storage string
 	template, image, registry             string
-	lease, grace, noOutput                time.Duration
+	lease, grace, noOutput, checkpoints   time.Duration
 	tlsCert, tlsKey                       string
 	limits                                map[string]int
 	quiet, verbose, loopbackIssuers       bool
@@ -54,6 +54,7 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().DurationVar(&f.lease, "lease", 45*time.Second, "a job is lost if its lease is not renewed for this long")
 	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long an interrupted tool may take to save its state before it is killed")
 	cmd.Flags().DurationVar(&f.noOutput, "no-output-timeout", 10*time.Minute, "interrupt a tool if it writes no log line for this long")
+	cmd.Flags().DurationVar(&f.checkpoints, "checkpoint-every", time.Minute, "sign a checkpoint of the audit this long after the first entry that no checkpoint has")
 	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let runners trust OIDC issuers on this machine, also without TLS; for tests only")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print only errors and warnings")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log at level debug")
@@ -191,7 +192,7 @@ func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run fu
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s, err := c.env.StartServer(own, ServerOptions{
-		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Builds: f.builds, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, LoopbackIssuers: f.loopbackIssuers, FirstLogin: f.firstLogin, Limits: limits,
+		Data: data, Listen: f.listen, URL: f.url, TLSCert: f.tlsCert, TLSKey: f.tlsKey, Version: c.env.Version, Storage: f.storage, Builds: f.builds, Lease: f.lease, Grace: f.grace, NoOutput: f.noOutput, Checkpoints: f.checkpoints, LoopbackIssuers: f.loopbackIssuers, FirstLogin: f.firstLogin, Limits: limits,
 		StackTemplateURL: cmp.Or(f.template, c.env.Getenv("FAIRLEAD_STACK_TEMPLATE_URL")), RunnerImage: cmp.Or(f.image, c.env.Getenv("FAIRLEAD_RUNNER_IMAGE")), Registry: cmp.Or(f.registry, c.env.Getenv("FAIRLEAD_REGISTRY")),
 		Logger: slog.New(slog.NewTextHandler(c.env.Stderr, &slog.HandlerOptions{Level: level})),
 	})

@@ -35,7 +35,9 @@ func (f *roleFlags) register(c *cli, cmd *cobra.Command, of string, defaults []s
 	c.must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"owner", "deployer", "approver", "viewer", "security"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-func (f *roleFlags) bindings() []wire.RoleBinding { return bindings(f.roles, f.groups, f.apps, f.installs) }
+func (f *roleFlags) bindings() []wire.RoleBinding {
+	return bindings(f.roles, f.groups, f.apps, f.installs)
+}
 
 func (c *cli) userInvite() *cobra.Command {
 	var in wire.InviteUserRequest

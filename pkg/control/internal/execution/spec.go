@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/audit"
 	"github.com/fairlead/fairlead/pkg/component"
 	"github.com/fairlead/fairlead/pkg/control/internal/catalog"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
@@ -96,7 +97,23 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 	if s.Applied, err = applied(tx, inst.V, v, t, j); err != nil {
 		return nil, err
 	}
+	if s.Audit, err = auditHead(tx, j, fields); err != nil {
+		return nil, err
+	}
 	return tx.Signer.Sign(tx.Ctx, s)
+}
+
+// auditHead returns the newest entry of the audit of the job's install, or nil. The runner keeps it on the customer's side.
+func auditHead(tx *kernel.Tx, j store.Job, fields []string) (*events.AuditHead, error) {
+	if !slices.Contains(fields, events.FieldAudit) {
+		return nil, nil
+	}
+	p, err := tx.Store.AuditEntries(tx.Ctx, j.Org, string(j.Install), fairlead.PageQuery{Limit: 1})
+	if err != nil || len(p.Items) == 0 {
+		return nil, err
+	}
+	hash, err := audit.Hash(p.Items[0].V)
+	return &events.AuditHead{N: p.Items[0].V.N, Hash: hash}, err
 }
 
 // setSource sets the artifact of the spec's component, and from where it comes.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store"
 )
 
 // User is a caller of the control API.
@@ -26,4 +27,24 @@ func As(ctx context.Context, a fairlead.Actor) context.Context {
 func Actor(ctx context.Context) fairlead.Actor {
 	a, _ := ctx.Value(actorKey{}).(fairlead.Actor)
 	return a
+}
+
+// Request is the request of the actor, as an entry of the audit has it.
+type Request struct {
+	Org    fairlead.OrgID
+	ID     string
+	Action string   // the API's operation
+	Rights []string // for which the rule of the route can ask
+}
+
+type requestKey struct{}
+
+// Asked returns a context that carries the request of the actor. Entries of the audit name it.
+func Asked(ctx context.Context, r Request) context.Context {
+	return context.WithValue(ctx, requestKey{}, r)
+}
+
+func asked(ctx context.Context) store.Request {
+	r, _ := ctx.Value(requestKey{}).(Request)
+	return store.Request(r)
 }

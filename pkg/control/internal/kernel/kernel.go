@@ -200,7 +200,8 @@ type Tx struct {
 // Reading returns a Tx that is never committed. Functions that read take a Tx, inside
 // and outside of commits.
 func (k *Kernel) Reading(ctx context.Context) *Tx {
-	return &Tx{Tx: store.Tx{By: Actor(ctx)}, Kernel: k, Ctx: ctx, Now: k.Instant(), components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
+	now := k.Instant()
+	return &Tx{Tx: store.Tx{By: Actor(ctx), At: now, Request: asked(ctx)}, Kernel: k, Ctx: ctx, Now: now, components: map[string]store.Stored[store.Component]{}, slots: map[fairlead.RunnerID]store.Stored[store.RunnerSlots]{}}
 }
 
 // Deleted filters the error of reading a row that the use case is about to delete. On a
@@ -298,7 +299,7 @@ var ErrTorn = errors.New("the records changed while they were read")
 func (k *Kernel) Transact(ctx context.Context, op string, fn func(*Tx) error) error {
 	for try := range maxConflicts {
 		tx := k.Reading(ctx)
-		tx.Again = try > 0
+		tx.Again, tx.Op = try > 0, op
 		err := fn(tx)
 		switch {
 		case err == nil && tx.Empty():

@@ -135,7 +135,7 @@ var rules = []rule{
 		"apps and installs depend on runners, but not on states and jobs"},
 	{"pkg/control/internal/state", "events pkg/blob pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/deployment pkg/fairlead pkg/job pkg/runnerspec pkg/statefile pkg/store",
 		"states and their locks depend on apps and installs, and on a deployment only by its record"},
-	{"pkg/control/internal/execution", "pkg/audit pkg/cancelmark events pkg/appspec pkg/component pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/control/internal/state pkg/deployment pkg/diagnosis pkg/fairlead pkg/graph pkg/identity pkg/identity/awsiam/... pkg/installkey pkg/job pkg/joblog pkg/placement pkg/queue pkg/runnerspec pkg/schedule pkg/store pkg/store/engine",
+	{"pkg/control/internal/execution", "pkg/audit pkg/cancelmark events pkg/appspec pkg/component pkg/control/internal/catalog pkg/control/internal/kernel pkg/control/internal/runners pkg/control/internal/state pkg/deployment pkg/diagnosis pkg/fairlead pkg/graph pkg/identity pkg/identity/awsiam/... pkg/installkey pkg/jobvalues pkg/job pkg/joblog pkg/placement pkg/queue pkg/runnerspec pkg/schedule pkg/store pkg/store/engine",
 		"the last internal package: deployments and jobs depend on all others"},
 	{"pkg/control/controltest", "pkg/control pkg/identity pkg/fairlead", "the conformance suites run on any registry and any keeper of logs"},
 	{"pkg/api", "pkg/access pkg/audit pkg/cancelmark pkg/changeset pkg/control pkg/fairlead pkg/identity pkg/identity/awsiam pkg/identity/oidc pkg/api/wire pkg/job pkg/deployment pkg/diagnosis pkg/appspec pkg/placement pkg/runnerspec pkg/stackversion pkg/awsaction events",

@@ -145,7 +145,7 @@ func (w *World) SpawnAgent() *Process {
 		enter = w.inside.enter
 	}
 	return startIn(w.root, enter, "fairlead-runner agent", append(append(w.baseEnv(), "FAIRLEAD_TOFU="+w.Tool), w.env...), w.Runner,
-		"agent", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", w.pass)
+		"agent", "--shared-process", "true", "--url", w.Proxy.URL, "--data", w.RunnerData, "--enrolment-token-file", w.enrolment(), "--log-level", "debug", "--pass-env", w.pass)
 }
 
 // StartAgent starts an agent, sets w.Agent to it and waits until it is ready.

@@ -114,7 +114,7 @@ func (h *host) startAgent() *process {
 	h.w.note("%s starts", p.name)
 	go func() {
 		defer p.exit()
-		err := agent.Run(p.ctx, config.Runner{URL: "https://control.example", Data: h.dir, EnrolmentToken: h.token,
+		err := agent.Run(p.ctx, config.Runner{URL: "https://control.example", Data: h.dir, SharedProcess: "true", EnrolmentToken: h.token,
 			Config: fmt.Sprintf("{final: %t, runner_configuration: {type: local, concurrency: %d}}", h.runner.stack, h.runner.capacity)},
 			h.w.logger(p.name), agent.Options{Version: "sim", Executor: &simExecutor{h, p}, Stop: stop, Random: p.random, AwaitTool: func(ctx context.Context, workspace string) (proctree.Outcome, error) {
 				return h.awaitTool(ctx, p, filepath.Base(workspace)), nil

@@ -27,6 +27,7 @@ import (
 	kmstypes "github.com/aws/aws-sdk-go-v2/service/kms/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	ssmtypes "github.com/aws/aws-sdk-go-v2/service/ssm/types"
@@ -312,6 +313,17 @@ func (a *account) parameter(p map[string]any) made {
 	_, err := ssm.NewFromConfig(a.config("SSM")).PutParameter(a.t.Context(), &ssm.PutParameterInput{Name: &name, Type: ssmtypes.ParameterType(a.text(p["Type"])), Value: aws.String(a.text(p["Value"]))})
 	a.ok("create parameter "+name, err)
 	return made{ref: name}
+}
+
+// secret creates a secret whose value Secrets Manager generates.
+func (a *account) secret(p map[string]any) made {
+	name := a.text(p["Name"])
+	value := rand.Text() + rand.Text() + rand.Text() // letters and digits
+	out, err := secretsmanager.NewFromConfig(aws.Config{Region: region, BaseEndpoint: aws.String(a.endpoints["SSM"]), Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}).
+		CreateSecret(a.t.Context(), &secretsmanager.CreateSecretInput{Name: &name, SecretString: &value})
+	a.ok("create secret "+name, err)
+	a.guard.AddSecret(name, *out.ARN)
+	return made{ref: *out.ARN}
 }
 
 func (a *account) bus(_ string, p map[string]any) made {

@@ -23,7 +23,7 @@ type customer struct {
 
 // ignoredInRunnerStack lists the types of the runner stack's resources that the
 // test does not create, in addition to taskResources.
-var ignoredInRunnerStack = map[string]bool{"AWS::IAM::RolePolicy": true, "AWS::S3::BucketPolicy": true}
+var ignoredInRunnerStack = map[string]bool{"AWS::IAM::Policy": true, "AWS::IAM::RolePolicy": true, "AWS::S3::BucketPolicy": true}
 
 // installStack creates the runner's stack of an install in a customer's account,
 // by the link that the vendor got, and starts its runner with the
@@ -83,7 +83,7 @@ func (c *customer) delete() {
 			_, err = ssm.NewFromConfig(c.config("SSM")).DeleteParameter(c.t.Context(), &ssm.DeleteParameterInput{Name: &m.ref})
 		case "AWS::Logs::LogGroup":
 			_, err = cloudwatchlogs.NewFromConfig(c.config("CLOUDWATCH_LOGS")).DeleteLogGroup(c.t.Context(), &cloudwatchlogs.DeleteLogGroupInput{LogGroupName: &m.ref})
-		case "AWS::S3::Bucket", "AWS::KMS::Key":
+		case "AWS::S3::Bucket", "AWS::KMS::Key", "AWS::SecretsManager::Secret":
 			if res.DeletionPolicy != "RetainExceptOnCreate" {
 				c.t.Errorf("the deletion of the stack deletes %s: %s", id, res.DeletionPolicy)
 			}
@@ -128,6 +128,8 @@ func (a *account) makeStack(unique string, given map[string]string) *account {
 			inner.made[id] = inner.logGroup(id, res.Properties) // for the output of agent and steps
 		case "AWS::SSM::Parameter":
 			inner.made[id] = inner.parameter(res.Properties)
+		case "AWS::SecretsManager::Secret":
+			inner.made[id] = inner.secret(res.Properties)
 		default:
 			if !ignoredInRunnerStack[res.Type] && !taskResources[res.Type] {
 				a.t.Errorf("this test creates no %s, the type of %s", res.Type, id)

@@ -56,6 +56,11 @@ func (a *account) addPolicies(r *resolver) {
 	each("AWS::IAM::RolePolicy", func(_ string, p map[string]any) {
 		inline[r.text(p["RoleName"])] = append(inline[r.text(p["RoleName"])], document(p["PolicyDocument"]))
 	})
+	each("AWS::IAM::Policy", func(_ string, p map[string]any) {
+		for _, role := range a.list(r, p["Roles"]) {
+			inline[role] = append(inline[role], document(p["PolicyDocument"]))
+		}
+	})
 	each("AWS::IAM::Role", func(id string, p map[string]any) {
 		role := iamtest.Role{ARN: r.attribute(id, "Arn"), Trust: document(p["AssumeRolePolicyDocument"]), Policies: inline[r.ref(id)]}
 		list, _ := p["Policies"].([]any)

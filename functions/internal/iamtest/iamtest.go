@@ -62,6 +62,7 @@ type Guard struct {
 	policies map[string]Policy  // of resources, by ARN
 	tables   map[string]Table   // by name
 	buckets  map[string]string  // ARN of the key that encrypts a bucket, by the bucket's name
+	secretOf map[string]string  // ARN of a secret of Secrets Manager, by its name
 	sessions map[string]session // by access key
 	decided  map[string]bool    // decisions, by question
 	allowed  map[use]int
@@ -98,7 +99,7 @@ type Assumption struct {
 
 // New returns the Guard of an account that has no roles.
 func New(o Options) *Guard {
-	g := &Guard{Options: o, sts: ststest.New(o.Now), roles: map[string]Role{}, policies: map[string]Policy{}, tables: map[string]Table{}, buckets: map[string]string{},
+	g := &Guard{Options: o, sts: ststest.New(o.Now), roles: map[string]Role{}, policies: map[string]Policy{}, tables: map[string]Table{}, buckets: map[string]string{}, secretOf: map[string]string{},
 		sessions: map[string]session{}, decided: map[string]bool{}, allowed: map[use]int{}, lives: map[string]time.Duration{}, expired: map[string]bool{},
 		deleted: map[string]int{}, providers: map[string]Provider{}}
 	g.sts.LetCallersAssume(g.assume)
@@ -130,6 +131,9 @@ func (g *Guard) AddTable(name string, t Table) { add(g, g.tables, name, t) }
 
 // AddBucket adds a bucket, with the ARN of the key that encrypts it; "": S3's own.
 func (g *Guard) AddBucket(name, key string) { add(g, g.buckets, name, key) }
+
+// AddSecret adds a secret of Secrets Manager, which requests can name without its ARN. It is encrypted by Secrets Manager's own key.
+func (g *Guard) AddSecret(name, arn string) { add(g, g.secretOf, name, arn) }
 
 // Shorten makes STS answer that later sessions of the role, an ARN, expire after life, whatever
 // their callers ask for. So a caller renews its session in a test as it does after most of an hour.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -253,8 +254,11 @@ func (g *Guard) secrets(operation string, _ *http.Request, body []byte) ([]Call,
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, unknown("%w", err)
 	}
+	if arn, ok := get(g, g.secretOf, in.SecretId); ok {
+		in.SecretId = arn
+	}
 	if !strings.HasPrefix(in.SecretId, "arn:") { // the ARN has a random suffix
-		return nil, unknown("%s names no secret by its ARN", operation)
+		return nil, unknown("%s names no known secret, and none by its ARN", operation)
 	}
 	return []Call{{Action: "secretsmanager:" + operation, Resource: in.SecretId}}, nil
 }
@@ -394,14 +398,19 @@ type access struct {
 	Key, Item            item
 }
 
+// partitionOf finds the value of the partition key in the condition of a query, which begins with it in the requests of this module.
+var partitionOf = regexp.MustCompile(`^\w+ = (:\w+)(?: AND |$)`)
+
 func (g *Guard) dynamodb(operation string, r *http.Request, body []byte) ([]Call, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Target"), "DynamoDB_20120810.") {
 		return nil, unknown("%s", r.Header.Get("X-Amz-Target"))
 	}
 	var in struct {
 		access
-		TransactItems []map[string]access
-		RequestItems  json.RawMessage
+		TransactItems             []map[string]access
+		RequestItems              json.RawMessage
+		KeyConditionExpression    string
+		ExpressionAttributeValues item
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, unknown("%w", err)
@@ -460,6 +469,11 @@ func (g *Guard) dynamodb(operation string, r *http.Request, body []byte) ([]Call
 			for _, value := range attributes[table.PartitionKey] {
 				keys[a.TableName] = append(keys[a.TableName], value)
 			}
+		}
+	}
+	if m := partitionOf.FindStringSubmatch(in.KeyConditionExpression); m != nil {
+		for _, value := range in.ExpressionAttributeValues[m[1]] { // of a query; of an index, IAM compares the index's key
+			keys[in.TableName] = append(keys[in.TableName], value)
 		}
 	}
 	var calls []Call

@@ -75,6 +75,10 @@ func TestRequestsNeedTheirPermissions(t *testing.T) {
 		{"DYNAMODB", "DynamoDB_20120810.GetItem", `{"TableName":"sealed","Key":{"pk":{"S":"a"}}}`, []string{
 			`dynamodb:GetItem arn:aws:dynamodb` + here + `table/sealed {"dynamodb:LeadingKeys":["a"]}`, `kms:Decrypt ` + keyARN + ` ` + via("dynamodb")}},
 		{"DYNAMODB", "DynamoDB_20120810.Query", `{"TableName":"jobs","IndexName":"list"}`, []string{`dynamodb:Query arn:aws:dynamodb` + here + `table/jobs/index/list {"dynamodb:LeadingKeys":{}}`}},
+		{"DYNAMODB", "DynamoDB_20120810.Query", `{"TableName":"jobs","IndexName":"list","KeyConditionExpression":"lp = :p AND begins_with(ls, :prefix)","ExpressionAttributeValues":{":p":{"S":"ORG#a"},":prefix":{"S":"x"}}}`, []string{
+			`dynamodb:Query arn:aws:dynamodb` + here + `table/jobs/index/list {"dynamodb:LeadingKeys":["ORG#a"]}`}},
+		{"DYNAMODB", "DynamoDB_20120810.Query", `{"TableName":"jobs","KeyConditionExpression":"sk < :s AND pk = :p","ExpressionAttributeValues":{":p":{"S":"ORG#a"},":s":{"S":"x"}}}`, []string{
+			`dynamodb:Query arn:aws:dynamodb` + here + `table/jobs {"dynamodb:LeadingKeys":{}}`}},
 		{"DYNAMODB", "DynamoDB_20120810.TransactWriteItems", `{"TransactItems":[{"Put":{"TableName":"jobs","Item":{"pk":{"S":"a"},"x":{"N":"1"}}}},{"ConditionCheck":{"TableName":"jobs","Key":{"pk":{"S":"b"}}}}]}`, []string{
 			`dynamodb:PutItem arn:aws:dynamodb` + here + `table/jobs {"dynamodb:LeadingKeys":["a","b"]}`, `dynamodb:ConditionCheckItem arn:aws:dynamodb` + here + `table/jobs {"dynamodb:LeadingKeys":["a","b"]}`}},
 		{"DYNAMODB", "DynamoDB_20120810.BatchGetItem", `{"RequestItems":{"jobs":{"Keys":[{"pk":{"S":"a"}}]}}}`, []string{`dynamodb:BatchGetItem arn:aws:dynamodb` + here + `table/jobs {"dynamodb:LeadingKeys":["a"]}`}},

@@ -7,9 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
 // The methods of this file return the calls of a request, one for each permission that it
@@ -399,7 +400,7 @@ type access struct {
 }
 
 // partitionOf finds the value of the partition key in the condition of a query, which begins with it in the requests of this module.
-var partitionOf = regexp.MustCompile(`^\w+ = (:\w+)(?: AND |$)`)
+var partitionOf = pattern.New(`^\w+ = (:\w+)(?: AND |$)`)
 
 func (g *Guard) dynamodb(operation string, r *http.Request, body []byte) ([]Call, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Target"), "DynamoDB_20120810.") {

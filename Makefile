@@ -81,7 +81,7 @@ bin/staticcheck: FORCE
 # pinned OpenTofu, and none from PATH. tools/testrun has the rules. With STRICT=1 a
 # skipped test that tools/testrun does not list is a failure.
 STRICT ?=
-test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): ten minutes
+test: bin/tofu-tool bin/gotestsum ## Run every package's tests with small sizes (STRICT=1: fail on a skip): nine minutes
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && export FAIRLEAD_TOFU && \
 		$(GO) run ./tools/testrun -short $(if $(STRICT),-strict)
 

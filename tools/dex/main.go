@@ -1,4 +1,4 @@
-// Program dex is a real OpenID Connect server for tests: Dex, with its own login form, people with passwords, and one public
+// Command dex is a real OpenID Connect server for tests: Dex, with its own login form, people with passwords, and one public
 // client. It keeps everything in memory.
 //
 //	dex -ready FILE -user eva@example.com=secret -user adam@example.com=secret

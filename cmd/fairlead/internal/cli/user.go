@@ -24,15 +24,16 @@ type roleFlags struct{ roles, groups, apps, installs []string }
 func (f *roleFlags) registerInstalls(c *cli, cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.installs, "install", nil, "the user is a person of the customer and has its roles in this `INSTALL`: approver, viewer or security; can be repeated")
 	c.flagNames(cmd, "install", installNames)
+	cmd.Flags().Lookup("role").Usage = "a `ROLE` of the user: owner, deployer, approver or viewer; at an install approver, viewer or security; can be repeated"
 }
 
 func (f *roleFlags) register(c *cli, cmd *cobra.Command, of string, defaults []string) {
-	cmd.Flags().StringArrayVar(&f.roles, "role", defaults, "a `ROLE` of the "+of+": owner, deployer, approver or viewer, or security at an install; can be repeated")
+	cmd.Flags().StringArrayVar(&f.roles, "role", defaults, "a `ROLE` of the "+of+": owner, deployer, approver or viewer; can be repeated")
 	cmd.Flags().StringArrayVar(&f.groups, "group", nil, "the "+of+" has its roles in the group with this `PATH`, and below; can be repeated")
 	cmd.Flags().StringArrayVar(&f.apps, "app", nil, "the "+of+" has its roles in this `APP` and its installs; can be repeated")
 	c.flagNames(cmd, "group", groupPaths)
 	c.flagNames(cmd, "app", appNames)
-	c.must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"owner", "deployer", "approver", "viewer", "security"}, cobra.ShellCompDirectiveNoFileComp)))
+	c.must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"owner", "deployer", "approver", "viewer"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 func (f *roleFlags) bindings() []wire.RoleBinding {

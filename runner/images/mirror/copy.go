@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -70,7 +71,9 @@ const copies = 3
 func (e *Engine) copyOne(ctx context.Context, from, to ref.Ref) error {
 	for n := 1; ; n++ {
 		// Without the recursion, the library takes the manifest of an index for a proof of its platforms.
-		err := e.Client.ImageCopy(ctx, from, to, regclient.ImageWithForceRecursive(), regclient.ImageWithCallback(e.progress()))
+		p := &progress{log: e.Log, last: map[string]time.Time{}}
+		err := e.Client.ImageCopy(ctx, from, to, regclient.ImageWithForceRecursive(), regclient.ImageWithCallback(p.report))
+		p.end()
 		if err == nil {
 			return nil
 		}
@@ -86,28 +89,40 @@ func (e *Engine) copyOne(ctx context.Context, from, to ref.Ref) error {
 // progressEvery is the time between two lines about the same layer.
 const progressEvery = 10 * time.Second
 
-// progress returns a function that writes a line for each layer and manifest, and for large layers now and then.
-func (e *Engine) progress() func(kind types.CallbackKind, instance string, state types.CallbackState, cur, total int64) {
-	var mu sync.Mutex
-	last := map[string]time.Time{}
-	return func(kind types.CallbackKind, instance string, state types.CallbackState, cur, total int64) {
-		if instance == "" {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		switch state {
-		case types.CallbackSkipped:
-			fmt.Fprintf(e.Log, "%s %s: is there\n", kindName(kind), instance)
-		case types.CallbackFinished:
-			fmt.Fprintf(e.Log, "%s %s: copied, %d bytes\n", kindName(kind), instance, total)
-		case types.CallbackActive:
-			if time.Since(last[instance]) >= progressEvery {
-				last[instance] = time.Now()
-				fmt.Fprintf(e.Log, "%s %s: %d of %d bytes\n", kindName(kind), instance, cur, total)
-			}
+// progress writes a line for each layer and manifest of one copy, and for large layers now and then. Safe for concurrent use.
+type progress struct {
+	log io.Writer
+
+	mu    sync.Mutex
+	last  map[string]time.Time // by layer
+	ended bool
+}
+
+// report is the library's callback.
+func (p *progress) report(kind types.CallbackKind, instance string, state types.CallbackState, cur, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if instance == "" || p.ended {
+		return
+	}
+	switch state {
+	case types.CallbackSkipped:
+		fmt.Fprintf(p.log, "%s %s: is there\n", kindName(kind), instance)
+	case types.CallbackFinished:
+		fmt.Fprintf(p.log, "%s %s: copied, %d bytes\n", kindName(kind), instance, total)
+	case types.CallbackActive:
+		if time.Since(p.last[instance]) >= progressEvery {
+			p.last[instance] = time.Now()
+			fmt.Fprintf(p.log, "%s %s: %d of %d bytes\n", kindName(kind), instance, cur, total)
 		}
 	}
+}
+
+// end stops the lines. The library's ticker can report a layer once more after the copy returned, while the engine writes to the log.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
 }
 
 func kindName(kind types.CallbackKind) string {

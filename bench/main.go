@@ -69,6 +69,7 @@ func sections() []section {
 		{"image", []string{"image_s", "image_bare_s", "image_ratio", "image_rss_mib"}, measureImage},
 		{"log", []string{"log_ms_p50", "log_ms_p95"}, measureLog},
 		{"compete", []string{"compete_claim_ms_p50", "compete_claim_ms_p95", "compete_jobs_per_s", "compete_repeated_jobs"}, measureCompetition},
+		{"flood", []string{"flood_claim_ms_p99", "flood_added_ms_p99", "flood_requests_per_s"}, measureFlood},
 		{"crowd", []string{"crowd_server_rss_mib", "crowd_server_cpu_percent", "crowd_agents_cpu_percent"}, measureCrowd},
 		{"placement", []string{"placement_ms_p50", "placement_ms_p95", "placement_read_ms_p50"}, measurePlacement},
 		{"units", []string{"write_units_per_job", "write_units_per_job_shop", "write_units_per_renewal", "write_units_per_heartbeat"}, measureUnits},

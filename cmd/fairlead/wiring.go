@@ -36,6 +36,7 @@ func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	l := o.Limits
 	lo.Bounds.Connections = l.Connections
 	lo.Callers.Rate, lo.Callers.Burst, lo.Callers.Requests, lo.Callers.Waits = l.Rate, l.Burst, l.AtOnce, l.Waits
+	lo.Callers.OrgRate, lo.Callers.OrgBurst, lo.Callers.OrgRequests = l.OrgRate, l.OrgBurst, l.OrgAtOnce
 	lo.Callers.WrongRate, lo.Callers.WrongBurst = l.WrongRate, l.WrongAt
 	lo.LogBurst, lo.LogPerHour, lo.Quotas = l.LogBurst, l.LogPerHour, l.Quotas
 	lo.CheckpointEvery = o.Checkpoints

@@ -117,6 +117,8 @@ func TestEveryChangeNamesItsActor(t *testing.T) {
 		{"set-login-issuer", "/v1/login-issuers/work", wire.LoginIssuerRule{Issuer: "https://issuer.example", ClientID: "x"}},
 		{"delete-login-issuer", "/v1/login-issuers/work", nil},
 		{"revoke-token", "/v1/tokens/ci", nil},
+		{"rotate-webhook", "/v1/webhooks/hook/rotate", wire.RotateWebhookRequest{KeepHours: 1}},
+		{"revoke-webhook-keys", "/v1/webhooks/hook/earlier-keys", nil},
 		{"delete-webhook", "/v1/webhooks/hook", nil},
 		{"delete-runner-channel", "/v1/runner-channels/stable", nil},
 		{"forget-install", "/v1/installs/acme", nil},

@@ -38,6 +38,14 @@ type caller struct {
 // stager returns the caller as one that stages parts; the zero Stager if it may not.
 func (c caller) stager() control.Stager { return control.Stager{Attempt: c.holder, Person: c.user} }
 
+// asker returns the caller as one whose requests are limited.
+func (c caller) asker(token string) asker {
+	if c.org != "" {
+		return asker{token, share{c.org, true}}
+	}
+	return asker{token, share{c.session.Org, false}}
+}
+
 type callerKey struct{}
 
 func callerOf(ctx context.Context) caller {
@@ -96,7 +104,7 @@ func (s *server) authenticate(k scheme, waits bool) func(huma.Context, func(huma
 			refuse(ctx, s.fail(ctx.Context(), ctx.Operation().OperationID, err))
 			return
 		}
-		leave, refusal := s.enter(ctx.Context(), token, waits)
+		leave, refusal := s.enter(ctx.Context(), c.asker(token), waits)
 		if refusal != nil {
 			refuse(ctx, refusal)
 			return
@@ -114,9 +122,9 @@ func (s *server) authenticate(k scheme, waits bool) func(huma.Context, func(huma
 const expiresSoon = 72 * time.Hour
 
 // enter counts a request with a valid token until the caller calls leave.
-func (s *server) enter(ctx context.Context, token string, waits bool) (leave func(), refusal *problem) {
+func (s *server) enter(ctx context.Context, by asker, waits bool) (leave func(), refusal *problem) {
 	recognise(ctx, true)
-	return s.Callers.enter(token, waits, requestID(ctx))
+	return s.Callers.enter(by, waits, requestID(ctx))
 }
 
 // refuse answers with a problem before huma reads the request.

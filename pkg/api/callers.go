@@ -11,20 +11,24 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/fairlead/fairlead/pkg/access"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 )
 
-// CallerLimits holds the limits of one token, and of the wrong tokens of one
+// CallerLimits holds the limits of one token, of one org, and of the wrong tokens of one
 // address. A zero field means the default. A fleet of agents, the CLI and a dashboard
 // stay far below the defaults.
 type CallerLimits struct {
 	Rate, Burst           int // requests a second, and the largest burst after a pause; 0: 300, 1,000
 	Requests              int // requests answered at the same time, without long polls; 0: 200
 	Waits                 int // long polls at the same time; 0: 500
+	OrgRate, OrgBurst     int // requests a second of the people and programs of an org, and the largest burst after a pause; 0: 600, 2,000
+	OrgRequests           int // requests of an org's people and programs, and of its agents, handled at the same time; further ones wait; 0: 16
 	WrongRate, WrongBurst int // wrong tokens a second from one address, and the largest burst after a pause; 0: 10, 100
 }
 
@@ -32,7 +36,7 @@ func (l CallerLimits) orDefault() CallerLimits {
 	for _, f := range []struct {
 		limit *int
 		value int
-	}{{&l.Rate, 300}, {&l.Burst, 1000}, {&l.Requests, 200}, {&l.Waits, 500}, {&l.WrongRate, 10}, {&l.WrongBurst, 100}} {
+	}{{&l.Rate, 300}, {&l.Burst, 1000}, {&l.Requests, 200}, {&l.Waits, 500}, {&l.OrgRate, 600}, {&l.OrgBurst, 2000}, {&l.OrgRequests, 16}, {&l.WrongRate, 10}, {&l.WrongBurst, 100}} {
 		if *f.limit == 0 {
 			*f.limit = f.value
 		}
@@ -40,15 +44,19 @@ func (l CallerLimits) orDefault() CallerLimits {
 	return l
 }
 
-// The number of tokens and addresses that Callers remembers. It forgets the least
-// recently seen ones first. Each token or address takes about 200 bytes.
+// The number of tokens, orgs and addresses that Callers remembers. It forgets the least
+// recently seen ones first. Each takes about 200 bytes.
 const (
 	callersKept   = 10_000
+	orgsKept      = 10_000
 	addressesKept = 1_000
 )
 
-// Callers limits the requests of each token, and throttles wrong tokens by the
-// address that sends them. Its limits hold for one process. A nil *Callers has no
+// orgWait is how long a request waits for the other requests of its org, if these are as many as can be answered at once.
+const orgWait = 10 * time.Second
+
+// Callers limits the requests of each token and of each org, and throttles wrong tokens by
+// the address that sends them. Its limits hold for one process. A nil *Callers has no
 // limits. Safe for concurrent use.
 type Callers struct {
 	limits CallerLimits
@@ -57,6 +65,7 @@ type Callers struct {
 
 	mu        sync.Mutex
 	callers   *simplelru.LRU[string, *asking] // by the hash of the token
+	orgs      *simplelru.LRU[share, *sharing]
 	addresses *simplelru.LRU[netip.Prefix, *guessing]
 	forgotten int // wrong tokens since the last report, from addresses that were dropped
 }
@@ -65,6 +74,13 @@ type Callers struct {
 type asking struct {
 	rate            *rate.Limiter
 	requests, waits int
+}
+
+// sharing is what the callers of an org share.
+type sharing struct {
+	rate *rate.Limiter
+	gate *semaphore.Weighted // one for each request that is being handled, in the order of arrival
+	busy int                 // requests that are being handled or wait for the gate; the mutex of Callers guards it
 }
 
 // guessing is an address that sends wrong tokens.
@@ -77,47 +93,144 @@ type guessing struct {
 // NewCallers returns Callers whose Report writes to log.
 func NewCallers(l CallerLimits, now func() time.Time, log *slog.Logger) *Callers {
 	c := &Callers{limits: l.orDefault(), now: now, log: log}
-	var err, err2 error
+	var err, err2, err3 error
+	c.orgs, err3 = simplelru.NewLRU[share, *sharing](orgsKept, nil)
 	c.callers, err = simplelru.NewLRU[string, *asking](callersKept, nil)
 	c.addresses, err2 = simplelru.NewLRU(addressesKept, func(_ netip.Prefix, g *guessing) { c.forgotten += g.wrong })
-	if err != nil || err2 != nil {
+	if err != nil || err2 != nil || err3 != nil {
 		panic("api: the number of callers to remember is not positive")
 	}
 	return c
 }
 
-// enter counts a request, or a long poll, of a valid token until the caller calls
-// leave. It returns a refusal if the token exceeds a limit.
-func (c *Callers) enter(token string, waits bool, id string) (leave func(), refusal *problem) {
+// asker is the authenticated sender of a request.
+type asker struct {
+	token string
+	share
+}
+
+// share selects what callers of an org share. An org without a name has none: the request names a job, and its token alone limits it.
+type share struct {
+	org    fairlead.OrgID
+	person bool // the people and programs of the org, and not its agents
+}
+
+// enter counts a request, or a long poll, of a valid token until the caller calls leave. It returns a refusal if the token or its org
+// exceeds a limit.
+func (c *Callers) enter(by asker, waits bool, id string) (leave func(), refusal *problem) {
 	if c == nil {
 		return func() {}, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	a := c.asking(by.token)
+	if after := wait(a.rate, c.now()); after > 0 {
+		return nil, limited(fairlead.CodeTooManyRequests, limitRate, fmt.Sprintf("this token sends more than %d requests a second", c.limits.Rate), c.limits.Rate, after, id)
+	}
+	if by.person {
+		if after := wait(c.sharing(by.share).rate, c.now()); after > 0 {
+			return nil, limited(fairlead.CodeTooManyRequests, limitOrgRate, fmt.Sprintf("the tokens and logins of this org send more than %d requests a second", c.limits.OrgRate), c.limits.OrgRate, after, id)
+		}
+	}
+	count, most := &a.requests, c.limits.Requests
+	refusal = limited(fairlead.CodeTooManyAtOnce, limitAtOnce, fmt.Sprintf("%d requests of this token are being answered, as many as can be at once", most), most, time.Second, id)
+	if waits {
+		count, most = &a.waits, c.limits.Waits
+		refusal = limited(fairlead.CodeTooManyWaits, limitWaits, fmt.Sprintf("%d requests of this token wait for news, as many as can at once", most), most, time.Second, id)
+	}
+	if *count >= most {
+		return nil, refusal
+	}
+	*count++
+	return c.leaving(count), nil
+}
+
+// turn returns when the request, whose body was read, may be handled: after earlier requests of its org, if these are as many as can be
+// handled at once. So a flood of one org waits in a queue of its own, and not for the table, where the other orgs would wait behind it.
+// The caller calls leave after the handler.
+func (c *Callers) turn(ctx context.Context, by share, id string) (leave func(), refusal *problem) {
+	if c == nil || by.org == "" {
+		return func() {}, nil
+	}
+	c.mu.Lock()
+	o := c.sharing(by)
+	o.busy++
+	c.mu.Unlock()
+	left := c.leaving(&o.busy)
+	ctx, cancel := context.WithTimeout(ctx, orgWait)
+	defer cancel()
+	if err := o.gate.Acquire(ctx, 1); err != nil {
+		left()
+		return nil, limited(fairlead.CodeTooManyAtOnce, limitOrgAtOnce, fmt.Sprintf("%d requests of this org are being handled, as many as can be at once, and more wait", c.limits.OrgRequests), c.limits.OrgRequests, time.Second, id)
+	}
+	return func() {
+		o.gate.Release(1)
+		left()
+	}, nil
+}
+
+// leaving returns a function that takes one from the count.
+func (c *Callers) leaving(count *int) func() {
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		*count--
+	}
+}
+
+// asking returns the counts of a token. The caller holds the mutex.
+func (c *Callers) asking(token string) *asking {
 	key := identity.Hash(token)
 	a, ok := c.callers.Get(key)
 	if !ok {
 		a = &asking{rate: rate.NewLimiter(rate.Limit(c.limits.Rate), c.limits.Burst)}
 		c.callers.Add(key, a)
 	}
-	if after := wait(a.rate, c.now()); after > 0 {
-		return nil, throttled(fairlead.CodeTooManyRequests, fmt.Sprintf("this token sends more than %d requests a second", c.limits.Rate), after, id)
+	return a
+}
+
+// sharing returns what callers of an org share. The caller holds the mutex.
+func (c *Callers) sharing(by share) *sharing {
+	o, ok := c.orgs.Get(by)
+	if !ok {
+		o = &sharing{rate: rate.NewLimiter(rate.Limit(c.limits.OrgRate), c.limits.OrgBurst), gate: semaphore.NewWeighted(int64(c.limits.OrgRequests))}
+		c.orgs.Add(by, o)
 	}
-	count, most := &a.requests, c.limits.Requests
-	refusal = throttled(fairlead.CodeTooManyAtOnce, fmt.Sprintf("%d requests of this token are being answered, as many as can be at once", most), time.Second, id)
-	if waits {
-		count, most = &a.waits, c.limits.Waits
-		refusal = throttled(fairlead.CodeTooManyWaits, fmt.Sprintf("%d requests of this token wait for news, as many as can at once", most), time.Second, id)
+	return o
+}
+
+// The names of the limits of callers, as in --limit and in the details of refusals.
+const (
+	limitRate      = "requests-per-second"
+	limitAtOnce    = "requests-at-once"
+	limitWaits     = "waits"
+	limitOrgRate   = "org-requests-per-second"
+	limitOrgAtOnce = "org-requests-at-once"
+)
+
+// usage returns the limits of the caller with what it uses of each; none if c is nil. The rates show how many requests of the burst
+// are used up.
+func (c *Callers) usage(by asker) []wire.Limit {
+	if c == nil {
+		return nil
 	}
-	if *count >= most {
-		return nil, refusal
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, o := c.asking(by.token), c.sharing(by.share)
+	return []wire.Limit{
+		{Name: limitOrgRate, Of: wire.LimitOfOrg, Limit: c.limits.OrgRate},
+		{Name: "org-requests-burst", Of: wire.LimitOfOrg, Limit: c.limits.OrgBurst, Used: used(o.rate, c.now())},
+		{Name: limitOrgAtOnce, Of: wire.LimitOfOrg, Limit: c.limits.OrgRequests, Used: new(o.busy)},
+		{Name: limitRate, Of: wire.LimitOfToken, Limit: c.limits.Rate},
+		{Name: "requests-burst", Of: wire.LimitOfToken, Limit: c.limits.Burst, Used: used(a.rate, c.now())},
+		{Name: limitAtOnce, Of: wire.LimitOfToken, Limit: c.limits.Requests, Used: new(a.requests)},
+		{Name: limitWaits, Of: wire.LimitOfToken, Limit: c.limits.Waits, Used: new(a.waits)},
 	}
-	*count++
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		*count--
-	}, nil
+}
+
+// used returns how many events of the burst are used up.
+func used(l *rate.Limiter, now time.Time) *int {
+	return new(max(0, l.Burst()-int(l.TokensAt(now))))
 }
 
 // wrong counts a wrong token from an address. If the address has sent too many wrong
@@ -192,6 +305,13 @@ func wait(l *rate.Limiter, now time.Time) time.Duration {
 		r.CancelAt(now)
 	}
 	return after
+}
+
+// limited is throttled for a limit that the answer names, with its value.
+func limited(code fairlead.Code, limit, detail string, most int, after time.Duration, id string) *problem {
+	p := throttled(code, detail, after, id)
+	p.Details = map[string]string{"limit": limit, "most": strconv.Itoa(most)}
+	return p
 }
 
 // throttled returns a refusal that asks the caller to repeat the request after a

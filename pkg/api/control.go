@@ -79,6 +79,7 @@ func (s *server) controlRoutes() {
 	s.groupRoutes(c)
 	s.webhookRoutes(c)
 	s.auditRoutes(c)
+	s.limitRoutes(c)
 	s.tokenRoutes(c)
 	s.peopleRoutes(c)
 	s.orgRoutes(c)

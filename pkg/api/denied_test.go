@@ -56,8 +56,8 @@ var ruleOf = map[string]ruled{
 
 	"set-runner-channel": {"operate", onShared}, "delete-runner-channel": {"operate", onShared}, "list-runner-channels": {"view", onShared},
 
-	"get-audit": {"view", onOrg}, "list-audit-chains": {"view", onOrg}, "list-audit-entries": {"view", onOrg}, "list-audit-checkpoints": {"view", onOrg},
-	"create-webhook": {"manage-webhooks", onOrg}, "delete-webhook": {"manage-webhooks", onOrg}, "list-deliveries": {"manage-webhooks", onOrg}, "redeliver-webhook": {"manage-webhooks", onOrg},
+	"get-limits": {"view", onOrg}, "get-audit": {"view", onOrg}, "list-audit-chains": {"view", onOrg}, "list-audit-entries": {"view", onOrg}, "list-audit-checkpoints": {"view", onOrg},
+	"create-webhook": {"manage-webhooks", onOrg}, "delete-webhook": {"manage-webhooks", onOrg}, "rotate-webhook": {"manage-webhooks", onOrg}, "revoke-webhook-keys": {"manage-webhooks", onOrg}, "list-deliveries": {"manage-webhooks", onOrg}, "redeliver-webhook": {"manage-webhooks", onOrg},
 
 	"create-token": {"manage-people", onToken}, "get-token": {"manage-people", onToken}, "revoke-token": {"manage-people", onToken},
 	"invite-user": {"manage-people", onToken}, "get-user": {"manage-people", onToken}, "update-user": {"manage-people", onToken}, "delete-user": {"manage-people", onToken}, "end-logins": {"manage-people", onToken}, "create-login-link": {"manage-people", onToken},
@@ -331,7 +331,7 @@ var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-
 
 // ofTheCallersOrg are the operations that name nothing that exists, or an app, which an org can have under the name of another
 // org's app: a stranger may ask, and changes its own org.
-var ofTheCallersOrg = []string{"publish-version", "build-app", "open-registry", "create-install", "create-runner", "create-runner-rule", "create-group", "create-webhook", "create-token", "get-audit", "list-audit-chains", "list-audit-entries", "list-audit-checkpoints", "invite-user",
+var ofTheCallersOrg = []string{"publish-version", "build-app", "open-registry", "create-install", "create-runner", "create-runner-rule", "create-group", "create-webhook", "create-token", "get-limits", "get-audit", "list-audit-chains", "list-audit-entries", "list-audit-checkpoints", "invite-user",
 	"put-stack"} // no template is published, which this route checks before it looks for the install
 
 // Every route of the control API × each role at each place, another org, and an operator, generated from the document. A caller

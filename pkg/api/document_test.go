@@ -102,7 +102,7 @@ func TestDocumentsAreValidOpenAPI31(t *testing.T) {
 func routes(t *testing.T) map[string]wire.Route {
 	t.Helper()
 	out := map[string]wire.Route{}
-	for _, file := range []string{"wire/audit.go", "wire/control.go", "wire/orgs.go", "wire/people.go", "wire/placement.go", "wire/runner.go", "wire/stack.go", "wire/tokens.go", "wire/trusts.go", "wire/webhooks.go"} {
+	for _, file := range []string{"wire/audit.go", "wire/control.go", "wire/limits.go", "wire/orgs.go", "wire/people.go", "wire/placement.go", "wire/runner.go", "wire/stack.go", "wire/tokens.go", "wire/trusts.go", "wire/webhooks.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -411,7 +411,7 @@ func codesIn(t *testing.T, path string, constants map[string]string) []string {
 				return true
 			}
 			switch name {
-			case "Invalid", "Conflict", "coded", "throttled", "NotFound", "missing":
+			case "Invalid", "Conflict", "coded", "throttled", "limited", "NotFound", "missing":
 				add(n.Args[0])
 			}
 		}

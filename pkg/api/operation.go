@@ -62,6 +62,13 @@ func register[I, O any](s *server, o op, fn func(context.Context, *I) (*O, error
 		}
 		h.Responses = map[string]*huma.Response{undescribed: {}}
 		huma.Register(a, h, func(ctx context.Context, in *I) (*O, error) {
+			if !waits(t) {
+				leave, refusal := s.Callers.turn(ctx, callerOf(ctx).asker("").share, requestID(ctx))
+				if refusal != nil {
+					return nil, refusal
+				}
+				defer leave()
+			}
 			err := s.permit(ctx, o, in)
 			if by := callerOf(ctx).user.Token; fairlead.KindOf(err) == fairlead.KindForbidden {
 				// Not in the audit: a caller without rights could fill the table.

@@ -33,7 +33,7 @@ func RegistryGuard(o Options, registry http.Handler) http.Handler {
 			writeProblem(w, p)
 			return
 		}
-		leave, refusal := s.enter(r.Context(), token, false)
+		leave, refusal := s.enter(r.Context(), asker{token: token}, false)
 		if refusal != nil {
 			writeProblem(w, refusal)
 			return

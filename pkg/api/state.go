@@ -48,7 +48,7 @@ func (s *server) stateRoute(route wire.Route, summary string, problems codes, bo
 		_, password, _ := r.BasicAuth()
 		h, err := s.Control.AuthenticateJob(password, "", identity.State, identity.Lease)
 		if err == nil {
-			leave, refusal := s.enter(ctx, password, false)
+			leave, refusal := s.enter(ctx, asker{token: password}, false)
 			if refusal != nil {
 				writeProblem(w, refusal)
 				return

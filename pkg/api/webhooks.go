@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/api/wire"
@@ -22,7 +23,7 @@ func (s *server) webhookRoutes(c *control.Control) {
 		Body wire.CreateWebhookRequest
 	}
 	register(s, op{Route: wire.CreateWebhook, auth: apiToken, may: onOrg(access.ManageWebhooks), tag: "Webhooks", summary: "Create a webhook, which receives events", status: http.StatusCreated,
-		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed with HMAC-SHA256 by Standard Webhooks. Each event is delivered at least once, in any order: " +
+		doc: "Events are sent as CloudEvents 1.0 in structured JSON, signed with HMAC-SHA256 and with Ed25519 by Standard Webhooks. Each event is delivered at least once, in any order: " +
 			"`webhook-id` is the same for a repeated delivery, and `data.version` orders the events of a subject. A delivery without a 2xx answer is attempted eight times within 7 h 36 min.",
 		problems: slices.Concat(creator, codes{fairlead.CodeInvalidName, fairlead.CodeInvalidWebhookURL, fairlead.CodeInvalidWebhookEvent, fairlead.CodeWebhookExists, fairlead.CodeTooManyWebhooks})},
 		func(ctx context.Context, in *create) (*body[wire.Webhook], error) {
@@ -35,6 +36,24 @@ func (s *server) webhookRoutes(c *control.Control) {
 			return list(in, seen(ctx, s, always[control.Webhook](access.OrgObject(callerOf(ctx).org))), renderWebhook, func(q fairlead.PageQuery) ([]control.Webhook, string, error) {
 				return c.Webhooks(ctx, callerOf(ctx).org, q)
 			})
+		})
+	type rotate struct {
+		WebhookPath
+		OnceInput
+		Body wire.RotateWebhookRequest
+	}
+	register(s, op{Route: wire.RotateWebhook, auth: apiToken, may: on(access.ManageWebhooks), tag: "Webhooks", summary: "Replace the keys of a webhook",
+		doc:      "The earlier keys sign, too, for the requested time: an endpoint accepts an event if one of its signatures is valid. Two pairs of keys sign at most.",
+		problems: slices.Concat(creator, codes{fairlead.CodeWebhookNotFound, fairlead.CodeWebhookRotated})},
+		func(ctx context.Context, in *rotate) (*body[wire.Webhook], error) {
+			w, err := c.RotateWebhook(ctx, callerOf(ctx).org, in.Webhook, time.Duration(in.Body.KeepHours)*time.Hour, in.IdempotencyKey)
+			return answer(renderWebhook(w), err)
+		})
+	register(s, op{Route: wire.RevokeWebhook, auth: apiToken, may: on(access.ManageWebhooks), tag: "Webhooks", summary: "End the earlier keys of a webhook",
+		problems: codes{fairlead.CodeWebhookNotFound}},
+		func(ctx context.Context, in *WebhookPath) (*body[wire.Webhook], error) {
+			w, err := c.RevokeWebhookKeys(ctx, callerOf(ctx).org, in.Webhook)
+			return answer(renderWebhook(w), err)
 		})
 	register(s, op{Route: wire.DeleteWebhook, auth: apiToken, may: on(access.ManageWebhooks), tag: "Webhooks", summary: "Delete a webhook", status: http.StatusNoContent,
 		problems: codes{fairlead.CodeWebhookNotFound}},
@@ -66,7 +85,14 @@ func (s *server) webhookRoutes(c *control.Control) {
 }
 
 func renderWebhook(w control.Webhook) wire.Webhook {
-	return wire.Webhook{Actors: renderActors(w.Actors), ID: w.ID, Name: w.Name, URL: w.URL, Events: append([]string{}, w.Events...), Secret: w.Secret, CreatedAt: w.Created}
+	out := wire.Webhook{Actors: renderActors(w.Actors), ID: w.ID, Name: w.Name, URL: w.URL, Events: append([]string{}, w.Events...), Secret: w.Secret, PublicKey: w.Public, CreatedAt: w.Created}
+	if !w.Rotated.IsZero() {
+		out.RotatedAt = &w.Rotated
+	}
+	if !w.EarlierUntil.IsZero() {
+		out.Earlier = &wire.EarlierWebhookKeys{PublicKey: w.EarlierPublic, Until: w.EarlierUntil}
+	}
+	return out
 }
 
 func renderDelivery(d control.Delivery) wire.WebhookDelivery {

@@ -76,6 +76,7 @@ var lines = map[fairlead.Verb]string{
 	fairlead.VerbTrustUpdate:         "runner trust update {runner} TRUST",
 	fairlead.VerbUserInvite:          "user invite EMAIL",
 	fairlead.VerbUserList:            "user list",
+	fairlead.VerbLimitsShow:          "limits",
 	fairlead.VerbUserUpdate:          "user update EMAIL",
 	fairlead.VerbWebhookDelete:       "webhook delete NAME",
 	fairlead.VerbWebhookDeliveries:   "webhook deliveries NAME",

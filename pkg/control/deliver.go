@@ -161,15 +161,15 @@ func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domai
 	if wait := r.V.Next.Sub(now); wait > 0 {
 		return wait, nil
 	}
-	secret, err := d.Sealer.Open(ctx, h.Secret, secretContext(h.ID))
+	keys, err := d.keys(ctx, h, now)
 	if err != nil {
-		return 0, fmt.Errorf("open its secret: %w", err)
+		return 0, err
 	}
 	m, err := webhook.Encode(r.V.What)
 	if err != nil {
 		return 0, err
 	}
-	status, failed := d.Sender.Send(ctx, h.URL, secret, m)
+	status, failed := d.Sender.Send(ctx, h.URL, keys, m)
 	if ctx.Err() != nil {
 		return 0, ctx.Err() // our own time limit, not a failure of the endpoint
 	}
@@ -188,6 +188,23 @@ func (d *Deliverer) deliver(ctx context.Context, h store.Webhook, e events.Domai
 		return r.V.Next.Sub(now), nil
 	}
 	return 0, nil
+}
+
+// keys returns the keys that sign now, the newest first.
+func (d *Deliverer) keys(ctx context.Context, h store.Webhook, now time.Time) ([]webhook.Keys, error) {
+	sealed := [][]byte{h.Secret}
+	if h.Earlier != nil && now.Before(h.Earlier.Until) {
+		sealed = append(sealed, h.Earlier.Secret)
+	}
+	var keys []webhook.Keys
+	for _, s := range sealed {
+		k, err := openKeys(ctx, d.Sealer, h.ID, s)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
 }
 
 // delivery returns the record of the event's delivery to the webhook.

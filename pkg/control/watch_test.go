@@ -52,7 +52,7 @@ type sentEvent struct {
 }
 
 // Send implements webhook.Sender. The endpoint accepts all messages.
-func (w *watched) Send(_ context.Context, _ string, _ []byte, m webhook.Message) (int, error) {
+func (w *watched) Send(_ context.Context, _ string, _ []webhook.Keys, m webhook.Message) (int, error) {
 	var e sentEvent
 	if err := json.Unmarshal(m.Body, &e); err != nil {
 		return 0, err

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/webhook"
 )
@@ -31,8 +32,9 @@ type NewWebhook struct {
 	Events []string `json:"events"` // patterns; none: all events
 }
 
-// Webhook is a webhook. Secret has the form in which the owner enters it at the endpoint.
-// Only the answer to the request that creates the webhook contains Secret.
+// Webhook is a webhook. Secret and the public keys have the form in which the owner enters
+// them at the endpoint. Only the answer to the request that creates the webhook or rotates
+// its keys contains Secret.
 type Webhook struct {
 	fairlead.Actors
 	ID      string
@@ -41,10 +43,21 @@ type Webhook struct {
 	Events  []string // patterns of package webhook
 	Created time.Time
 	Secret  string
+	Public  string    // "": an earlier release made the keys
+	Rotated time.Time // zero: never
+	// EarlierUntil is until when the keys before the last rotation sign, too; zero: they do not.
+	EarlierUntil  time.Time
+	EarlierPublic string
 }
 
-func webhookOf(h store.Webhook) Webhook {
-	return Webhook{Actors: h.Actors, ID: h.ID, Name: h.Name, URL: h.URL, Events: h.Events, Created: h.Created}
+func webhookAt(now time.Time) func(store.Webhook) Webhook {
+	return func(h store.Webhook) Webhook {
+		w := Webhook{Actors: h.Actors, ID: h.ID, Name: h.Name, URL: h.URL, Events: h.Events, Created: h.Created, Public: h.Public, Rotated: h.Rotated}
+		if e := h.Earlier; e != nil && now.Before(e.Until) {
+			w.EarlierUntil, w.EarlierPublic = e.Until, e.Public
+		}
+		return w
+	}
 }
 
 // Delivery is the delivery of one event to one webhook.
@@ -86,9 +99,10 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 		}
 	}
 	id := c.IDs(fairlead.PrefixWebhook)
-	sealed, err := c.Sealer.Seal(ctx, webhook.NewSecret(), secretContext(id))
+	keys := webhook.NewKeys()
+	sealed, err := c.Sealer.Seal(ctx, keys.Encode(), secretContext(id))
 	if err != nil {
-		return Webhook{}, fmt.Errorf("seal the secret of webhook %s: %w", in.Name, err)
+		return Webhook{}, fmt.Errorf("seal the keys of webhook %s: %w", in.Name, err)
 	}
 	name := in.Name
 	err = c.Transact(ctx, "create webhook "+in.Name, func(tx *kernel.Tx) error {
@@ -114,29 +128,111 @@ func (c *Control) CreateWebhook(ctx context.Context, org fairlead.OrgID, in NewW
 		if len(hooks) >= MaxWebhooks {
 			return fairlead.Conflict(fairlead.CodeTooManyWebhooks, "there are %d webhooks, the largest number allowed", len(hooks))
 		}
-		tx.PutWebhook(store.Stored[store.Webhook]{V: store.Webhook{ID: id, Org: org, Name: in.Name, URL: in.URL, Events: in.Events, Secret: sealed, Created: tx.Now}})
+		tx.PutWebhook(store.Stored[store.Webhook]{V: store.Webhook{ID: id, Org: org, Name: in.Name, URL: in.URL, Events: in.Events, Secret: sealed, Public: keys.FormatPublic(), Created: tx.Now}})
 		return nil
 	})
 	if err != nil {
 		return Webhook{}, err
 	}
+	return c.webhookWithSecret(ctx, org, name)
+}
+
+// webhookWithSecret returns a webhook with its secret, for the answer to the request that made the secret.
+func (c *Control) webhookWithSecret(ctx context.Context, org fairlead.OrgID, name string) (Webhook, error) {
 	r, err := c.Store.Webhook(ctx, org, name)
 	if err != nil {
 		return Webhook{}, err
 	}
-	secret, err := c.Sealer.Open(ctx, r.V.Secret, secretContext(r.V.ID))
+	keys, err := openKeys(ctx, c.Sealer, r.V.ID, r.V.Secret)
 	if err != nil {
-		return Webhook{}, fmt.Errorf("open the secret of webhook %s: %w", name, err)
+		return Webhook{}, fmt.Errorf("webhook %s: %w", name, err)
 	}
-	out := webhookOf(r.V)
-	out.Secret = webhook.FormatSecret(secret)
+	out := webhookAt(c.Instant())(r.V)
+	out.Secret = keys.FormatSecret()
 	return out, nil
+}
+
+func openKeys(ctx context.Context, sealer seal.Sealer, id string, sealed []byte) (webhook.Keys, error) {
+	b, err := sealer.Open(ctx, sealed, secretContext(id))
+	if err != nil {
+		return webhook.Keys{}, fmt.Errorf("open its keys: %w", err)
+	}
+	return webhook.DecodeKeys(b)
+}
+
+// MaxWebhookKeep is the longest time for which keys sign after a rotation.
+const MaxWebhookKeep = 7 * 24 * time.Hour
+
+// prefixRotation begins the identifiers of rotations.
+const prefixRotation = "rot"
+
+// RotateWebhook replaces the keys of a webhook. The earlier keys sign, too, for the time keep, so that the endpoint can change meanwhile;
+// keys that are earlier than these end at once. It returns the new secret only once.
+func (c *Control) RotateWebhook(ctx context.Context, org fairlead.OrgID, name string, keep time.Duration, key string) (Webhook, error) {
+	if keep < 0 || keep > MaxWebhookKeep {
+		return Webhook{}, fairlead.Invalid(fairlead.CodeInvalidRequest, "the earlier keys can sign for %s at most, and not for %s", MaxWebhookKeep, keep)
+	}
+	hook, err := c.Store.Webhook(ctx, org, name)
+	if err != nil {
+		return Webhook{}, err
+	}
+	keys, rotation := webhook.NewKeys(), c.IDs(prefixRotation)
+	sealed, err := c.Sealer.Seal(ctx, keys.Encode(), secretContext(hook.V.ID))
+	if err != nil {
+		return Webhook{}, fmt.Errorf("seal the keys of webhook %s: %w", name, err)
+	}
+	err = c.Transact(ctx, "rotate the keys of webhook "+name, func(tx *kernel.Tx) error {
+		r, err := c.Store.Webhook(ctx, org, name)
+		if err != nil {
+			return err
+		}
+		made, err := tx.Seen(kernel.Once{Org: org, Route: "rotate-webhook " + r.V.ID, Key: key, Body: keep}, rotation)
+		switch {
+		case err != nil:
+			return err
+		case r.V.Rotation == rotation || made != "" && r.V.Rotation == made:
+			return nil // a repeated request, or our own earlier commit, whose outcome was unclear
+		case made != "":
+			return fairlead.Conflict(fairlead.CodeWebhookRotated, "the keys of webhook %s were rotated again after this request", name)
+		case r.V.ID != hook.V.ID: // it was deleted and created again, so the keys are sealed for another webhook
+			return fairlead.NotFound(fairlead.CodeWebhookNotFound, name)
+		}
+		r.V.Earlier = nil
+		if keep > 0 {
+			r.V.Earlier = &store.EarlierKeys{Secret: r.V.Secret, Public: r.V.Public, Until: tx.Now.Add(keep)}
+		}
+		r.V.Secret, r.V.Public, r.V.Rotation, r.V.Rotated, r.V.ChangedBy = sealed, keys.FormatPublic(), rotation, tx.Now, tx.By
+		tx.PutWebhook(r)
+		return nil
+	})
+	if err != nil {
+		return Webhook{}, err
+	}
+	return c.webhookWithSecret(ctx, org, name)
+}
+
+// RevokeWebhookKeys ends the keys that a webhook had before its last rotation.
+func (c *Control) RevokeWebhookKeys(ctx context.Context, org fairlead.OrgID, name string) (Webhook, error) {
+	var out Webhook
+	err := c.Transact(ctx, "revoke the earlier keys of webhook "+name, func(tx *kernel.Tx) error {
+		r, err := c.Store.Webhook(ctx, org, name)
+		if err != nil {
+			return err
+		}
+		if r.V.Earlier != nil {
+			r.V.Earlier, r.V.ChangedBy = nil, tx.By
+			tx.PutWebhook(r)
+		}
+		out = webhookAt(tx.Now)(r.V)
+		return nil
+	})
+	return out, err
 }
 
 // Webhooks lists webhooks by name.
 func (c *Control) Webhooks(ctx context.Context, org fairlead.OrgID, q fairlead.PageQuery) ([]Webhook, string, error) {
 	p, err := c.Store.Webhooks(ctx, org, q)
-	return kernel.List(p, err, webhookOf)
+	return kernel.List(p, err, webhookAt(c.Instant()))
 }
 
 // DeleteWebhook deletes a webhook. Its pending events are not delivered any more.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,13 +31,17 @@ type endpoints struct {
 	refuse error
 	got    map[string][]string // for each URL: the identifiers of the events that the endpoint received
 	secret map[string]string
+	signed map[string][]string // for each URL: the secret and the public key of each pair that signed the last event
 }
 
-func (e *endpoints) Send(_ context.Context, url string, secret []byte, m webhook.Message) (int, error) {
+func (e *endpoints) Send(_ context.Context, url string, keys []webhook.Keys, m webhook.Message) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.got[url] = append(e.got[url], m.ID)
-	e.secret[url] = webhook.FormatSecret(secret)
+	e.secret[url], e.signed[url] = keys[0].FormatSecret(), nil
+	for _, k := range keys {
+		e.signed[url] = append(e.signed[url], k.FormatSecret()+" "+k.FormatPublic())
+	}
 	if e.answer[url] == 0 {
 		if e.refuse != nil {
 			return 0, e.refuse
@@ -52,7 +57,7 @@ const (
 )
 
 func hooked(p *plane) (*endpoints, *control.Deliverer) {
-	e := &endpoints{answer: map[string]int{good: 204, bad: 500}, got: map[string][]string{}, secret: map[string]string{}}
+	e := &endpoints{answer: map[string]int{good: 204, bad: 500}, got: map[string][]string{}, secret: map[string]string{}, signed: map[string][]string{}}
 	return e, &control.Deliverer{Store: p.Store, Sealer: p.Sealer, Sender: e, IDs: p.IDs, Now: p.Now, Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -268,7 +273,7 @@ func TestInvalidWebhooksAreRefused(t *testing.T) {
 // held is an endpoint that does not answer. Its Send returns when the context ends.
 type held struct{ asked chan struct{} }
 
-func (h held) Send(ctx context.Context, _ string, _ []byte, _ webhook.Message) (int, error) {
+func (h held) Send(ctx context.Context, _ string, _ []webhook.Keys, _ webhook.Message) (int, error) {
 	close(h.asked)
 	<-ctx.Done()
 	return 0, ctx.Err()
@@ -378,6 +383,70 @@ func TestWorkerRetriesForHours(t *testing.T) {
 		}
 		if dead, err := p.Queue.DeadLetters(p.ctx, "webhooks", 10); err != nil || len(dead) > 0 {
 			t.Errorf("%d dead letters, %v", len(dead), err)
+		}
+	})
+}
+
+// The keys of a webhook are rotated. For the requested time, both pairs sign, and the endpoint changes meanwhile. Then only the new
+// pair signs. A webhook of an earlier release has no key for Ed25519 until then.
+func TestRotatedKeysOfAWebhookOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		e, d := hooked(p)
+		first := p.hook("ops", good, "*")
+		if !strings.HasPrefix(first.Secret, "whsec_") || !strings.HasPrefix(first.Public, "whpk_") {
+			t.Fatalf("the webhook is created with %+v", first)
+		}
+		n := 0
+		signers := func() []string {
+			n++
+			p.drive(d, failed(n))
+			return e.signed[good]
+		}
+		pair := func(w control.Webhook) string { return w.Secret + " " + w.Public }
+		rotate := func(keep time.Duration, key string) control.Webhook {
+			t.Helper()
+			w, err := p.RotateWebhook(p.ctx, org, "ops", keep, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		second := rotate(24*time.Hour, "one")
+		if second.Secret == first.Secret || second.Public == first.Public || second.EarlierPublic != first.Public || time.Until(second.EarlierUntil) != 24*time.Hour {
+			t.Errorf("after the rotation: %+v", second)
+		}
+		if again := rotate(24*time.Hour, "one"); again.Secret != second.Secret {
+			t.Error("a repeated request rotates again")
+		}
+		if got := signers(); !slices.Equal(got, []string{pair(second), pair(first)}) {
+			t.Errorf("after the rotation these sign: %q", got)
+		}
+		third := rotate(time.Hour, "two")
+		if got := signers(); !slices.Equal(got, []string{pair(third), pair(second)}) {
+			t.Errorf("after two rotations these sign: %q", got)
+		}
+		if _, err := p.RotateWebhook(p.ctx, org, "ops", 24*time.Hour, "one"); fairlead.CodeOf(err) != fairlead.CodeWebhookRotated {
+			t.Errorf("the request whose keys were replaced is repeated: %v", err)
+		}
+		time.Sleep(time.Hour) // bubble time
+		if got := signers(); !slices.Equal(got, []string{pair(third)}) {
+			t.Errorf("after the overlap these sign: %q", got)
+		}
+		fourth := rotate(24*time.Hour, "")
+		if w, err := p.RevokeWebhookKeys(p.ctx, org, "ops"); err != nil || !w.EarlierUntil.IsZero() || w.Secret != "" {
+			t.Errorf("revoke: %+v, %v", w, err)
+		}
+		if got := signers(); !slices.Equal(got, []string{pair(fourth)}) {
+			t.Errorf("after the revocation these sign: %q", got)
+		}
+		if fifth := rotate(0, ""); !slices.Equal(signers(), []string{pair(fifth)}) {
+			t.Errorf("after a rotation without overlap these sign: %q", e.signed[good])
+		}
+		for _, keep := range []time.Duration{-time.Second, control.MaxWebhookKeep + time.Second} {
+			if _, err := p.RotateWebhook(p.ctx, org, "ops", keep, ""); fairlead.KindOf(err) != fairlead.KindInvalid {
+				t.Errorf("an overlap of %s: %v", keep, err)
+			}
 		}
 	})
 }

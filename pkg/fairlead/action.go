@@ -56,6 +56,7 @@ const (
 	VerbJobLogs             Verb = "job.logs"              // Job
 	VerbJobShow             Verb = "job.show"              // Job
 	VerbLogin               Verb = "session.login"         //
+	VerbLimitsShow          Verb = "limits.show"           //
 	VerbRuleDelete          Verb = "rule.delete"           // Rule
 	VerbRuleList            Verb = "rule.list"             //
 	VerbRunnerCheck         Verb = "runner.check"          // Runner

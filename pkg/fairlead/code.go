@@ -217,6 +217,7 @@ const (
 	CodeWarmTokenUsed          Code = "warm-token-used"
 	CodeWebhookExists          Code = "webhook-exists"
 	CodeWebhookNotFound        Code = "webhook-not-found"
+	CodeWebhookRotated         Code = "webhook-rotated"
 )
 
 // Codes that the API never returns. Programs, readers of files and internal interfaces use

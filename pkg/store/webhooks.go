@@ -16,9 +16,21 @@ type Webhook struct {
 	Org     fairlead.OrgID `json:"org"`
 	Name    string         `json:"name"`
 	URL     string         `json:"url"`
-	Events  []string       `json:"events"` // patterns of package webhook
-	Secret  []byte         `json:"secret"` // sealed
+	Events  []string       `json:"events"`           // patterns of package webhook
+	Secret  []byte         `json:"secret"`           // its webhook.Keys, sealed
+	Public  string         `json:"public,omitempty"` // the public key of Secret; "": an earlier release created the webhook
 	Created time.Time      `json:"created"`
+	// Rotation identifies the last rotation of the keys; "": none.
+	Rotation string       `json:"rotation,omitempty"`
+	Rotated  time.Time    `json:"rotated,omitzero"`
+	Earlier  *EarlierKeys `json:"earlier,omitempty"`
+}
+
+// EarlierKeys are the keys of a webhook before its last rotation. Until they end, they sign, too.
+type EarlierKeys struct {
+	Secret []byte    `json:"secret"` // webhook.Keys, sealed
+	Public string    `json:"public,omitempty"`
+	Until  time.Time `json:"until"`
 }
 
 // The states of a delivery.

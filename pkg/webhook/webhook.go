@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -12,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,9 +44,9 @@ type Message struct {
 
 // Sender sends messages to endpoints. Safe for concurrent use.
 type Sender interface {
-	// Send posts the message, signed with secret, and returns the HTTP status of the response. It returns an error if
+	// Send posts the message, signed with all keys, and returns the HTTP status of the response. It returns an error if
 	// there was no response. A *fairlead.Error of KindInvalid means that repeating the request is useless.
-	Send(ctx context.Context, endpoint string, secret []byte, m Message) (status int, err error)
+	Send(ctx context.Context, endpoint string, keys []Keys, m Message) (status int, err error)
 }
 
 // ID returns the identifier of an event: "evt_" and a lower-case ULID of its time and of a digest of its type,
@@ -82,28 +84,76 @@ func Encode(e events.Domain) (Message, error) {
 	return Message{ID: id, Body: body}, nil
 }
 
-// secretPrefix is the prefix of a secret in the form for a person.
-const secretPrefix = "whsec_"
+// The prefixes of keys in the form for a person.
+const (
+	secretPrefix = "whsec_"
+	publicPrefix = "whpk_"
+)
 
-// NewSecret returns a new secret of 32 random bytes.
-func NewSecret() []byte {
-	b := make([]byte, 32)
+const secretSize = 32 // bytes
+
+// Keys sign the messages of a webhook in both forms of Standard Webhooks: with a secret that the endpoint has, too, and with a private
+// key whose public half the endpoint has. Private is nil for a webhook that an earlier release created.
+type Keys struct {
+	Secret  []byte // for HMAC-SHA256, 32 bytes
+	Private ed25519.PrivateKey
+}
+
+// NewKeys returns new random keys.
+func NewKeys() Keys {
+	b := make([]byte, secretSize+ed25519.SeedSize)
 	_, _ = rand.Read(b) // never fails
+	return Keys{Secret: b[:secretSize:secretSize], Private: ed25519.NewKeyFromSeed(b[secretSize:])}
+}
+
+// Encode returns the bytes that DecodeKeys reads.
+func (k Keys) Encode() []byte {
+	b := slices.Clone(k.Secret)
+	if k.Private != nil {
+		b = append(b, k.Private.Seed()...)
+	}
 	return b
 }
 
-// FormatSecret returns the secret in the form that a person configures at the endpoint.
-func FormatSecret(secret []byte) string {
-	return secretPrefix + base64.StdEncoding.EncodeToString(secret)
+// DecodeKeys reads the bytes of Encode, or a secret alone.
+func DecodeKeys(b []byte) (Keys, error) {
+	switch len(b) {
+	case secretSize:
+		return Keys{Secret: b}, nil
+	case secretSize + ed25519.SeedSize:
+		return Keys{Secret: b[:secretSize:secretSize], Private: ed25519.NewKeyFromSeed(b[secretSize:])}, nil
+	}
+	return Keys{}, fmt.Errorf("the keys of a webhook have %d bytes, want %d or %d", len(b), secretSize, secretSize+ed25519.SeedSize)
 }
 
-// Sign returns the value of HeaderSignature for a message that is sent at the given time. The signature covers the
-// time, so an endpoint that checks the time can refuse a replayed old message.
-func Sign(secret []byte, m Message, at time.Time) string {
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(m.ID + "." + Timestamp(at) + "."))
-	mac.Write(m.Body)
-	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+// FormatSecret returns the secret in the form that a person configures at the endpoint.
+func (k Keys) FormatSecret() string {
+	return secretPrefix + base64.StdEncoding.EncodeToString(k.Secret)
+}
+
+// FormatPublic returns the public key in the form that a person configures at the endpoint; "" if there is none.
+func (k Keys) FormatPublic() string {
+	if k.Private == nil {
+		return ""
+	}
+	return publicPrefix + base64.StdEncoding.EncodeToString(k.Private.Public().(ed25519.PublicKey))
+}
+
+// Sign returns the value of HeaderSignature for a message that is sent at the given time: the signatures of all keys, in their order. An
+// endpoint accepts the message if one of them is valid. The signatures cover the time, so an endpoint that checks the time can refuse a
+// replayed old message.
+func Sign(keys []Keys, m Message, at time.Time) string {
+	content := append([]byte(m.ID+"."+Timestamp(at)+"."), m.Body...)
+	var all []string
+	for _, k := range keys {
+		mac := hmac.New(sha256.New, k.Secret)
+		mac.Write(content)
+		all = append(all, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+		if k.Private != nil {
+			all = append(all, "v1a,"+base64.StdEncoding.EncodeToString(ed25519.Sign(k.Private, content)))
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 // Timestamp returns the value of HeaderTimestamp.

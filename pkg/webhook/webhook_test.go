@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
@@ -19,11 +20,55 @@ func TestSignatureMatchesSpecification(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := webhook.Message{ID: "msg_p5jXN8AQM9LWM0D4loKWxJek", Body: []byte(`{"test": 2432232314}`)}
-	if got, want := webhook.Sign(secret, m, time.Unix(1614265330, 0)), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
+	keys := webhook.Keys{Secret: secret}
+	if got, want := webhook.Sign([]webhook.Keys{keys}, m, time.Unix(1614265330, 0)), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
 		t.Errorf("the signature is %s, want %s", got, want)
 	}
-	if got := webhook.FormatSecret(secret); got != "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" {
+	if got := keys.FormatSecret(); got != "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" {
 		t.Errorf("FormatSecret returns %s", got)
+	}
+}
+
+// An endpoint that has only the public key verifies the signature v1a, also beside the signatures of other keys.
+func TestPublicKeyVerifiesAMessage(t *testing.T) {
+	newest, earlier := webhook.NewKeys(), webhook.NewKeys()
+	m, at := webhook.Message{ID: "evt_1", Body: []byte(`{"n":1}`)}, time.Unix(1614265330, 0)
+	signatures := strings.Fields(webhook.Sign([]webhook.Keys{newest, earlier}, m, at))
+	if len(signatures) != 4 {
+		t.Fatalf("the message has the signatures %q", signatures)
+	}
+	for n, k := range []webhook.Keys{newest, earlier} {
+		public, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(k.FormatPublic(), "whpk_"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		signature, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(signatures[2*n+1], "v1a,"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, want := range map[string]bool{`evt_1.1614265330.{"n":1}`: true, `evt_1.1614265330.{"n":2}`: false, `evt_1.1614265331.{"n":1}`: false, `evt_2.1614265330.{"n":1}`: false} {
+			if ed25519.Verify(public, []byte(what), signature) != want {
+				t.Errorf("pair %d: the signature is valid for %s: want %v", n, what, want)
+			}
+		}
+	}
+}
+
+// Sealed keys of an earlier release are a secret alone. What is neither is an error.
+func TestKeysAreReadInBothForms(t *testing.T) {
+	k := webhook.NewKeys()
+	got, err := webhook.DecodeKeys(k.Encode())
+	if err != nil || got.FormatSecret() != k.FormatSecret() || got.FormatPublic() != k.FormatPublic() {
+		t.Errorf("%s %s, %v", got.FormatSecret(), got.FormatPublic(), err)
+	}
+	old, err := webhook.DecodeKeys(k.Secret)
+	if err != nil || old.FormatSecret() != k.FormatSecret() || old.FormatPublic() != "" || string(old.Encode()) != string(k.Secret) {
+		t.Errorf("a secret alone: %s %q, %v", old.FormatSecret(), old.FormatPublic(), err)
+	}
+	for _, n := range []int{0, 31, 33, 63, 65} {
+		if _, err := webhook.DecodeKeys(make([]byte, n)); err == nil {
+			t.Errorf("%d bytes are accepted", n)
+		}
 	}
 }
 

@@ -132,9 +132,15 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 			_, err := c.SetRunnerChannel(ctx, "stable", wire.SetRunnerChannelRequest{})
 			return err
 		},
-		"GET /v1/runner-channels?cursor=c&limit=7":          func(c *client.Client) error { _, err := c.ListRunnerChannels(ctx, one); return err },
-		"DELETE /v1/runner-channels/stable":                 func(c *client.Client) error { return c.DeleteRunnerChannel(ctx, "stable") },
-		"GET /v1/webhooks?cursor=c&limit=7":                 func(c *client.Client) error { _, err := c.ListWebhooks(ctx, one); return err },
+		"GET /v1/runner-channels?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListRunnerChannels(ctx, one); return err },
+		"DELETE /v1/runner-channels/stable":        func(c *client.Client) error { return c.DeleteRunnerChannel(ctx, "stable") },
+		"GET /v1/webhooks?cursor=c&limit=7":        func(c *client.Client) error { _, err := c.ListWebhooks(ctx, one); return err },
+		"POST /v1/webhooks/ops/rotate key": func(c *client.Client) error {
+			_, err := c.RotateWebhook(ctx, "ops", wire.RotateWebhookRequest{})
+			return err
+		},
+		"DELETE /v1/webhooks/ops/earlier-keys":              func(c *client.Client) error { _, err := c.RevokeWebhookKeys(ctx, "ops"); return err },
+		"GET /v1/limits":                                    func(c *client.Client) error { _, err := c.GetLimits(ctx); return err },
 		"GET /v1/audit":                                     func(c *client.Client) error { _, err := c.GetAudit(ctx); return err },
 		"GET /v1/audit/chains?cursor=c&limit=7":             func(c *client.Client) error { _, err := c.ListAuditChains(ctx, one); return err },
 		"GET /v1/audit/chains/org/entries?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListAuditEntries(ctx, "org", one); return err },

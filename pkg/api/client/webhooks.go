@@ -16,6 +16,16 @@ func (c *Client) ListWebhooks(ctx context.Context, o ListOptions) (wire.Page[wir
 	return page[wire.Webhook](ctx, c, o, call{route: wire.ListWebhooks})
 }
 
+// RotateWebhook replaces the keys of a webhook. Only this answer has the new secret.
+func (c *Client) RotateWebhook(ctx context.Context, webhook string, in wire.RotateWebhookRequest) (wire.Webhook, error) {
+	return get[wire.Webhook](ctx, c, call{route: wire.RotateWebhook, path: vars{"webhook": webhook}, in: in, key: NewIdempotencyKey()})
+}
+
+// RevokeWebhookKeys ends the earlier keys of a webhook.
+func (c *Client) RevokeWebhookKeys(ctx context.Context, webhook string) (wire.Webhook, error) {
+	return get[wire.Webhook](ctx, c, call{route: wire.RevokeWebhook, path: vars{"webhook": webhook}})
+}
+
 // DeleteWebhook deletes a webhook.
 func (c *Client) DeleteWebhook(ctx context.Context, webhook string) error {
 	_, err := c.do(ctx, call{route: wire.DeleteWebhook, path: vars{"webhook": webhook}}, nil)

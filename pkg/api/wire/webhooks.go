@@ -6,6 +6,8 @@ import "time"
 var (
 	CreateWebhook    = Route{"create-webhook", "POST", "/v1/webhooks"}
 	ListWebhooks     = Route{"list-webhooks", "GET", "/v1/webhooks"}
+	RotateWebhook    = Route{"rotate-webhook", "POST", "/v1/webhooks/{webhook}/rotate"}
+	RevokeWebhook    = Route{"revoke-webhook-keys", "DELETE", "/v1/webhooks/{webhook}/earlier-keys"}
 	DeleteWebhook    = Route{"delete-webhook", "DELETE", "/v1/webhooks/{webhook}"}
 	ListDeliveries   = Route{"list-deliveries", "GET", "/v1/webhooks/{webhook}/deliveries"}
 	RedeliverWebhook = Route{"redeliver-webhook", "POST", "/v1/webhooks/{webhook}/deliveries/{delivery}/redeliver"}
@@ -21,12 +23,26 @@ type CreateWebhookRequest struct {
 // Webhook is an endpoint that receives events.
 type Webhook struct {
 	Actors
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	URL       string    `json:"url"`
-	Events    []string  `json:"events" nullable:"false"`
-	Secret    string    `json:"secret,omitempty" doc:"Secret with which the endpoint verifies signatures (Standard Webhooks); only in the answer to the request that creates the webhook"`
-	CreatedAt time.Time `json:"created_at"`
+	ID        string              `json:"id"`
+	Name      string              `json:"name"`
+	URL       string              `json:"url"`
+	Events    []string            `json:"events" nullable:"false"`
+	Secret    string              `json:"secret,omitempty" doc:"Secret with which the endpoint verifies the signatures v1 (HMAC-SHA256); only in the answer to the request that creates the webhook or rotates its keys"`
+	PublicKey string              `json:"public_key,omitempty" doc:"Key with which the endpoint verifies the signatures v1a (Ed25519), whpk_ and base64; absent until the keys of a webhook of an earlier release are rotated"`
+	CreatedAt time.Time           `json:"created_at"`
+	RotatedAt *time.Time          `json:"rotated_at,omitempty" doc:"When its keys were last rotated"`
+	Earlier   *EarlierWebhookKeys `json:"earlier_keys,omitempty" doc:"The keys before the last rotation, while they sign, too"`
+}
+
+// EarlierWebhookKeys are the keys of a webhook before its last rotation.
+type EarlierWebhookKeys struct {
+	PublicKey string    `json:"public_key,omitempty"`
+	Until     time.Time `json:"until" doc:"When they end"`
+}
+
+// RotateWebhookRequest replaces the keys of a webhook.
+type RotateWebhookRequest struct {
+	KeepHours int `json:"keep_hours" minimum:"0" maximum:"168" doc:"Hours for which the earlier keys sign, too; 0: they end at once"`
 }
 
 // WebhookDelivery is the delivery of one event to a webhook.

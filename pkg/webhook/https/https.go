@@ -59,7 +59,7 @@ func Transport() *http.Transport {
 }
 
 // Send implements webhook.Sender.
-func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m webhook.Message) (int, error) {
+func (s *Sender) Send(ctx context.Context, endpoint string, keys []webhook.Keys, m webhook.Message) (int, error) {
 	if err := webhook.CheckURL(endpoint); err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func (s *Sender) Send(ctx context.Context, endpoint string, secret []byte, m web
 	req.Header.Set("User-Agent", s.agent)
 	req.Header.Set(webhook.HeaderID, m.ID)
 	req.Header.Set(webhook.HeaderTimestamp, webhook.Timestamp(at))
-	req.Header.Set(webhook.HeaderSignature, webhook.Sign(secret, m, at))
+	req.Header.Set(webhook.HeaderSignature, webhook.Sign(keys, m, at))
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return 0, refused(err, req.URL.Hostname())

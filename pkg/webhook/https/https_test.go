@@ -21,7 +21,7 @@ import (
 
 var (
 	now     = time.Unix(1_800_000_000, 0)
-	secret  = []byte("0123456789abcdef0123456789abcdef")
+	keys    = []webhook.Keys{{Secret: []byte("0123456789abcdef0123456789abcdef")}}
 	message = webhook.Message{ID: "evt_1", Body: []byte(`{"specversion":"1.0"}`)}
 )
 
@@ -39,12 +39,12 @@ func TestEndpointGetsSignedMessage(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) // the sender does not read all of it
 	}))
 	t.Cleanup(server.Close)
-	status, err := sender(server.Client().Transport, 5*time.Second).Send(t.Context(), server.URL, secret, message)
+	status, err := sender(server.Client().Transport, 5*time.Second).Send(t.Context(), server.URL, keys, message)
 	if err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d, %v", status, err)
 	}
 	for name, want := range map[string]string{"Content-Type": webhook.ContentType, "User-Agent": "fairlead/1.2.3", webhook.HeaderID: "evt_1",
-		webhook.HeaderTimestamp: strconv.FormatInt(now.Unix(), 10), webhook.HeaderSignature: webhook.Sign(secret, message, now)} {
+		webhook.HeaderTimestamp: strconv.FormatInt(now.Unix(), 10), webhook.HeaderSignature: webhook.Sign(keys, message, now)} {
 		if headers.Get(name) != want {
 			t.Errorf("%s is %q, want %q", name, headers.Get(name), want)
 		}
@@ -71,7 +71,7 @@ func TestSenderConnectsToPublicAddressesOnly(t *testing.T) {
 		"10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[fe80::1]", "[fc00::1]",
 		"198.18.0.1", "192.0.2.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[ff02::1]", "[2001:db8::1]",
 	} {
-		status, err := s.Send(t.Context(), "https://"+host+":"+port+"/", secret, message)
+		status, err := s.Send(t.Context(), "https://"+host+":"+port+"/", keys, message)
 		if err == nil || status != 0 || fairlead.CodeOf(err) != "webhook-address" || strings.Contains(err.Error(), "prohibited") ||
 			fairlead.KindOf(err) != fairlead.KindInvalid && host != "localhost" {
 			t.Errorf("%s: got %d, %v, want a refusal of the address that does not contain it", host, status, err)
@@ -87,7 +87,7 @@ func TestSenderConnectsToPublicAddressesOnly(t *testing.T) {
 func TestErrorsDoNotRevealInternalNames(t *testing.T) {
 	s := sender(https.Transport(), 5*time.Second)
 	send := func(host string) string {
-		_, err := s.Send(t.Context(), "https://"+host+"/", secret, message)
+		_, err := s.Send(t.Context(), "https://"+host+"/", keys, message)
 		var e *fairlead.Error
 		if !errors.As(err, &e) {
 			return fmt.Sprintf("%v", err)
@@ -105,7 +105,7 @@ func TestErrorsDoNotRevealInternalNames(t *testing.T) {
 		failing := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "server misbehaving", Name: "inside.example", IsTimeout: timeout, IsTemporary: true}}
 		}}
-		if _, err := sender(failing, time.Minute).Send(t.Context(), "https://inside.example/", secret, message); fairlead.CodeOf(err) != "webhook-address" {
+		if _, err := sender(failing, time.Minute).Send(t.Context(), "https://inside.example/", keys, message); fairlead.CodeOf(err) != "webhook-address" {
 			t.Errorf("a failing resolver, timeout %t: got %v, want webhook-address", timeout, err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Cleanup(target.Close)
 	server := httptest.NewTLSServer(http.RedirectHandler(target.URL, http.StatusTemporaryRedirect))
 	t.Cleanup(server.Close)
-	status, err := sender(server.Client().Transport, 5*time.Second).Send(t.Context(), server.URL, secret, message)
+	status, err := sender(server.Client().Transport, 5*time.Second).Send(t.Context(), server.URL, keys, message)
 	if status != http.StatusTemporaryRedirect || err != nil || inner.Load() > 0 {
 		t.Errorf("got %d, %v; the redirect's target got %d requests", status, err, inner.Load())
 	}
@@ -133,21 +133,21 @@ func TestSendReportsErrors(t *testing.T) {
 	}))
 	t.Cleanup(slow.Close)
 	t.Cleanup(func() { close(hold) })
-	if _, err := sender(slow.Client().Transport, 50*time.Millisecond).Send(t.Context(), slow.URL, secret, message); err == nil || err.Error() != "it did not respond in time" {
+	if _, err := sender(slow.Client().Transport, 50*time.Millisecond).Send(t.Context(), slow.URL, keys, message); err == nil || err.Error() != "it did not respond in time" {
 		t.Errorf("an endpoint that does not respond: %v", err)
 	}
-	if _, err := sender(https.Transport(), time.Second).Send(t.Context(), "http://example.com", secret, message); fairlead.KindOf(err) != fairlead.KindInvalid {
+	if _, err := sender(https.Transport(), time.Second).Send(t.Context(), "http://example.com", keys, message); fairlead.KindOf(err) != fairlead.KindInvalid {
 		t.Errorf("without TLS: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := sender(slow.Client().Transport, time.Minute).Send(ctx, slow.URL, secret, message); !errors.Is(err, context.Canceled) {
+	if _, err := sender(slow.Client().Transport, time.Minute).Send(ctx, slow.URL, keys, message); !errors.Is(err, context.Canceled) {
 		t.Errorf("in an ended context: %v", err)
 	}
 	// A certificate of an unknown issuer does not prove the endpoint's name.
 	untrusting := &http.Transport{}
 	t.Cleanup(untrusting.CloseIdleConnections)
-	if _, err := sender(untrusting, time.Minute).Send(t.Context(), slow.URL, secret, message); err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), slow.URL) {
+	if _, err := sender(untrusting, time.Minute).Send(t.Context(), slow.URL, keys, message); err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), slow.URL) {
 		t.Errorf("a certificate of an unknown issuer: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package webhooktest
 
 import (
 	"context"
+	"crypto/ed25519"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,9 @@ type Harness struct {
 }
 
 const secret = "0123456789abcdef0123456789abcdef"
+
+// keys are two pairs, as after a rotation.
+var keys = []webhook.Keys{{Secret: []byte(secret), Private: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}, {Secret: []byte("earlier-" + secret)[:32]}}
 
 var message = webhook.Message{ID: "evt_1", Body: []byte(`{"specversion":"1.0"}`)}
 
@@ -90,7 +94,7 @@ func Run(t *testing.T, h Harness) {
 }
 
 func signed(t *testing.T, s webhook.Sender, e *endpoint) {
-	if status, err := s.Send(t.Context(), e.URL+"/202", []byte(secret), message); err != nil || status != http.StatusAccepted {
+	if status, err := s.Send(t.Context(), e.URL+"/202", keys, message); err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d, %v", status, err)
 	}
 	got := e.all()
@@ -103,7 +107,7 @@ func signed(t *testing.T, s webhook.Sender, e *endpoint) {
 		t.Error(err)
 	}
 	for name, want := range map[string]string{webhook.HeaderID: message.ID, "Content-Type": webhook.ContentType,
-		webhook.HeaderSignature: webhook.Sign([]byte(secret), message, time.Unix(unix, 0))} {
+		webhook.HeaderSignature: webhook.Sign(keys, message, time.Unix(unix, 0))} {
 		if header.Get(name) != want {
 			t.Errorf("%s is %q, want %q", name, header.Get(name), want)
 		}
@@ -118,7 +122,7 @@ func signed(t *testing.T, s webhook.Sender, e *endpoint) {
 func statuses(t *testing.T, s webhook.Sender, e *endpoint) {
 	all := []int{200, 204, 301, 308, 400, 401, 410, 429, 500, 503}
 	for _, want := range all {
-		status, err := s.Send(t.Context(), e.URL+"/"+strconv.Itoa(want), []byte(secret), message)
+		status, err := s.Send(t.Context(), e.URL+"/"+strconv.Itoa(want), keys, message)
 		if err != nil || status != want {
 			t.Errorf("for status %d Send returns %d, %v", want, status, err)
 		}
@@ -130,7 +134,7 @@ func statuses(t *testing.T, s webhook.Sender, e *endpoint) {
 
 func repeat(t *testing.T, s webhook.Sender, e *endpoint) {
 	for range 2 {
-		if _, err := s.Send(t.Context(), e.URL+"/500", []byte(secret), message); err != nil {
+		if _, err := s.Send(t.Context(), e.URL+"/500", keys, message); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +146,7 @@ func repeat(t *testing.T, s webhook.Sender, e *endpoint) {
 func gone(t *testing.T, s webhook.Sender, e *endpoint) {
 	url := e.URL + "/204"
 	e.Close()
-	status, err := s.Send(t.Context(), url, []byte(secret), message)
+	status, err := s.Send(t.Context(), url, keys, message)
 	if err == nil || status != 0 || fairlead.KindOf(err) == fairlead.KindInvalid || strings.Contains(err.Error(), secret) {
 		t.Errorf("%d, %v", status, err)
 	}
@@ -150,7 +154,7 @@ func gone(t *testing.T, s webhook.Sender, e *endpoint) {
 
 func never(t *testing.T, s webhook.Sender, e *endpoint) {
 	for _, url := range []string{"", "hooks", strings.Replace(e.URL, "https:", "http:", 1) + "/204", "ftp://endpoint.example/", "https://"} {
-		if status, err := s.Send(t.Context(), url, []byte(secret), message); status != 0 || fairlead.KindOf(err) != fairlead.KindInvalid || err == nil {
+		if status, err := s.Send(t.Context(), url, keys, message); status != 0 || fairlead.KindOf(err) != fairlead.KindInvalid || err == nil {
 			t.Errorf("%q: %d, %v", url, status, err)
 		}
 	}
@@ -159,7 +163,7 @@ func never(t *testing.T, s webhook.Sender, e *endpoint) {
 func ended(t *testing.T, s webhook.Sender, e *endpoint) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if status, err := s.Send(ctx, e.URL+"/204", []byte(secret), message); err == nil || status != 0 {
+	if status, err := s.Send(ctx, e.URL+"/204", keys, message); err == nil || status != 0 {
 		t.Errorf("%d, %v", status, err)
 	}
 	if got := e.all(); len(got) != 0 {
@@ -171,7 +175,7 @@ func together(t *testing.T, s webhook.Sender, e *endpoint) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			if status, err := s.Send(t.Context(), e.URL+"/204", []byte(secret), message); err != nil || status != http.StatusNoContent {
+			if status, err := s.Send(t.Context(), e.URL+"/204", keys, message); err != nil || status != http.StatusNoContent {
 				t.Errorf("%d, %v", status, err)
 			}
 		})

@@ -88,6 +88,8 @@ type ServerLimits struct {
 	Rate, Burst          int // requests of one token: per second, and as a burst after a pause
 	AtOnce               int // concurrent requests of one token, without long polls
 	Waits                int // concurrent long polls of one token
+	OrgRate, OrgBurst    int // requests of the tokens and logins of one org: per second, and as a burst after a pause
+	OrgAtOnce            int // concurrent requests of one org, without long polls
 	WrongRate, WrongAt   int // wrong tokens from one address: per second, and as a burst after a pause
 	LogPerHour, LogBurst int // MiB of log of one runner: per hour, and as a burst after a pause
 	Quotas               fairlead.Quotas
@@ -218,7 +220,7 @@ the jobs.`,
 		cmd.GroupID = local
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.audit(), c.issuer(), c.org(), c.plugin(), c.policy(), c.ops()} {
+	for _, cmd := range []*cobra.Command{c.app(), c.install(), c.deployment(), c.approve(), c.approval(), c.action(), c.job(), c.runner(), c.group(), c.variable(), c.webhook(), c.user(), c.token(), c.limits(), c.audit(), c.issuer(), c.org(), c.plugin(), c.policy(), c.ops()} {
 		cmd.GroupID = objects
 		root.AddCommand(cmd)
 	}

@@ -118,6 +118,7 @@ enrolment token with 'fairlead runner enrol'.`,
 // named returns the fields by their names in --limit.
 func (l *ServerLimits) named() map[string]*int {
 	return map[string]*int{"connections": &l.Connections, "requests-per-second": &l.Rate, "requests-burst": &l.Burst, "requests-at-once": &l.AtOnce, "waits": &l.Waits,
+		"org-requests-per-second": &l.OrgRate, "org-requests-burst": &l.OrgBurst, "org-requests-at-once": &l.OrgAtOnce,
 		"wrong-tokens-per-second": &l.WrongRate, "wrong-tokens-burst": &l.WrongAt,
 		"log-mib-per-hour": &l.LogPerHour, "log-burst-mib": &l.LogBurst}
 }

@@ -17,7 +17,8 @@ func (tx *Tx) count() error {
 		}
 		if limit := tx.Quotas.Limit(c.Quota); c.By > 0 && n.V.Number+c.By > limit {
 			e := fairlead.Conflict(fairlead.CodeQuotaReached, "the org has %d %s, and its quota is %d", n.V.Number, c.Quota, limit)
-			e.Details = map[string]string{"quota": string(c.Quota), "limit": strconv.Itoa(limit)}
+			e.Details = map[string]string{"quota": string(c.Quota), "limit": strconv.Itoa(limit), "used": strconv.Itoa(n.V.Number)}
+			e.Hint = "{limits.show} shows what the org uses. The operator of the control plane sets the quotas."
 			return e
 		}
 		n.V.Number = max(0, n.V.Number+c.By)

@@ -56,6 +56,7 @@ type Runner struct {
 // Session is a session with its current state.
 type Session struct {
 	ID        fairlead.SessionID
+	Org       fairlead.OrgID // of its runner
 	Runner    fairlead.RunnerID
 	Agent     string // id of its key, or its role
 	Instance  string
@@ -77,7 +78,7 @@ type Session struct {
 
 // sessionOf renders a session with its current state.
 func sessionOf(k *kernel.Kernel, s store.Session) Session {
-	return Session{ID: s.ID, Runner: s.Runner, Agent: s.Agent, Instance: s.Instance, Version: s.Version, Protocol: s.Protocol,
+	return Session{ID: s.ID, Org: s.Org, Runner: s.Runner, Agent: s.Agent, Instance: s.Instance, Version: s.Version, Protocol: s.Protocol,
 		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Unhealthy: s.Unhealthy, Isolation: s.Isolation, WarmSteps: s.WarmSteps,
 		Expires: s.Expires, LastSeen: s.LastSeen, Trust: s.Trust, Subject: s.Subject, State: sessionState(k, s)}
 }

@@ -171,6 +171,7 @@ var rules = []rule{
 	{"test/sim", "test/... runner/... pkg/... events", "the simulator runs the whole system in one process"},
 	{"test/plane", "test/proxy pkg/... events", "it runs the control plane in the process of a test"},
 	{"test/proxy", "pkg/api/wire", "a proxy that injects faults needs only the routes of the API"},
+	{"test/canary", "pkg/seal", "it searches bytes, and knows of the control plane only how its key seals"},
 	{"test/thief", "", "it attacks a runner as a program of a vendor, which knows nothing of the runner's code"},
 	{"test/hostile test/hostile/reach", "test/hostile/reach", "it attacks a runner as a program of a vendor, which knows nothing of the runner's code"},
 	{"test/vendortool", "", "it is a program in an image of a vendor, which knows nothing of the runner's code"},

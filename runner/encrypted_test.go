@@ -1,17 +1,11 @@
 package main
 
 import (
-	"archive/tar"
-	"archive/zip"
 	"bytes"
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,11 +15,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/statefile"
 	"github.com/fairlead/fairlead/runner/internal/installseed"
+	"github.com/fairlead/fairlead/test/canary"
 	"github.com/fairlead/fairlead/test/plane"
 )
 
-// canary is a secret that only the customer has: the runner gives it to the component.
-const canary = "canary-of-the-customer"
+// customersCanary is a secret that only the customer has: the runner gives it to the component.
+var customersCanary = canary.Text("the secret of the customer")
 
 // canaryModule keeps the canary in its state, and so in its saved plans.
 const canaryModule = `
@@ -43,7 +38,7 @@ resource "terraform_data" "it" {
 func withCanary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(path, []byte(canary), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(customersCanary), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return agentFile(t, map[string]string{"web/var.password": "file:" + path, "note/var.password": "file:" + path})
@@ -86,52 +81,16 @@ func keysIn(t testing.TB, data string) installkey.Ring {
 	return keys
 }
 
-// base64Text finds what could be bytes in base64.
-var base64Text = regexp.MustCompile(`[A-Za-z0-9+/_-]{24,}={0,2}`)
-
-// finds reports whether content has the canary: in clear, in base64, or in an archive, at any depth.
-func finds(content []byte, depth int) bool {
-	if bytes.Contains(content, []byte(canary)) {
-		return true
-	}
-	if depth == 0 {
-		return false
-	}
-	var parts [][]byte
-	if r, err := gzip.NewReader(bytes.NewReader(content)); err == nil {
-		part, _ := io.ReadAll(r)
-		parts = append(parts, part)
-	}
-	if r, err := zip.NewReader(bytes.NewReader(content), int64(len(content))); err == nil {
-		for _, f := range r.File {
-			if f, err := f.Open(); err == nil {
-				part, _ := io.ReadAll(f)
-				parts = append(parts, part)
-			}
-		}
-	}
-	for r := tar.NewReader(bytes.NewReader(content)); ; {
-		if _, err := r.Next(); err != nil {
-			break
-		}
-		part, _ := io.ReadAll(r)
-		parts = append(parts, part)
-	}
-	for _, text := range base64Text.FindAll(content, -1) {
-		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
-			if part, err := e.DecodeString(string(text)); err == nil {
-				parts = append(parts, part)
-			}
-		}
-	}
-	return slices.ContainsFunc(parts, func(part []byte) bool { return finds(part, depth-1) })
+// finds reports whether content has the canary, in any form.
+func finds(content []byte) bool {
+	return len(canary.New(map[string]string{"customer": customersCanary}).In(content)) > 0
 }
 
 // found returns the kinds of what the control plane knows with the canary in it.
 func found(s *plane.Plane) []string {
 	kinds := map[string]bool{}
 	for name, content := range s.Known() {
-		if finds(content, 6) {
+		if finds(content) {
 			kind, rest, _ := strings.Cut(name, " ")
 			if kind == "opened" {
 				kind = "opened " + strings.Split(strings.TrimPrefix(rest, "blob "), "/")[0]
@@ -228,10 +187,10 @@ func TestControlPlaneCannotReadPlansAndStates(t *testing.T) {
 				t.Errorf("the canary is in %s, want %s", got, c.want)
 			}
 			if c.storage == "s3" {
-				if got := finds([]byte(b.read("of/acme/plans/ins_1/note.tfstate")), 6) && finds([]byte(b.read(planObject)), 6); got != c.bucket {
+				if got := finds([]byte(b.read("of/acme/plans/ins_1/note.tfstate"))) && finds([]byte(b.read(planObject))); got != c.bucket {
 					t.Errorf("the plans in the bucket are in clear: %t", got)
 				}
-				if !strings.Contains(b.read(stateObject), canary) {
+				if !strings.Contains(b.read(stateObject), customersCanary) {
 					t.Error("the state in the customer's bucket lacks the canary")
 				}
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/runner/images/imagetest"
 	"github.com/fairlead/fairlead/test/alltypes"
+	"github.com/fairlead/fairlead/test/canary"
 	"github.com/fairlead/fairlead/test/e2e"
 	"github.com/fairlead/fairlead/tools/kubeserver/kube"
 	"github.com/fairlead/fairlead/tools/program"
@@ -24,7 +25,7 @@ type typesWorld struct {
 }
 
 // newTypesWorld starts the programs and publishes the app.
-func newTypesWorld(t *testing.T, server *kube.Server) *typesWorld {
+func newTypesWorld(t *testing.T, server *kube.Server, env ...string) *typesWorld {
 	t.Helper()
 	kubeconfig := server.Kubeconfig(t)
 	cluster, err := kube.NewClient(kubeconfig)
@@ -33,10 +34,10 @@ func newTypesWorld(t *testing.T, server *kube.Server) *typesWorld {
 	}
 	plugins := program.Copies(t, "runner/kubernetes", "runner/images")
 	w := &typesWorld{}
-	w.World = e2e.New(t, e2e.Build(t), e2e.Options{Storage: "http", ServerEnv: []string{"FAIRLEAD_REGISTRY=" + program.Build(t, "cmd/fairlead-registry")}, PassEnv: []string{"KUBECONFIG"}, AgentEnv: []string{
-		"KUBECONFIG=" + kubeconfig, "FAIRLEAD_PLUGINS=" + plugins,
-		"PATH=/usr/bin:" + os.Getenv("PATH"), // first the system's own python3, which a confined job can read
-	}})
+	w.World = e2e.New(t, e2e.Build(t), e2e.Options{Storage: "http", ServerEnv: []string{"FAIRLEAD_REGISTRY=" + program.Build(t, "cmd/fairlead-registry")}, PassEnv: []string{"KUBECONFIG"}, AgentEnv: append(env,
+		"KUBECONFIG="+kubeconfig, "FAIRLEAD_PLUGINS="+plugins,
+		"PATH=/usr/bin:"+os.Getenv("PATH"), // first the system's own python3, which a confined job can read
+	)})
 	w.Story = &alltypes.Story{T: t, Name: "acme", CLI: w.Must, API: w.Client, Cluster: cluster, Vendor: imagetest.Start(t),
 		Folder: filepath.Join(t.TempDir(), "files"), HasImage: func(in, digest string) bool { return hasImage(t, w.World, in, digest) }}
 	w.Must("runner", "update", "local", "--set", "runner_configuration.builds=true")
@@ -53,9 +54,27 @@ func newTypesCluster(t *testing.T) *kube.Server {
 }
 
 // TestOneInstallsStoryWithAllTypes runs the story of one install of examples/all-types with the real programs, a real API server,
-// real registries and the real tool. A person approves each plan. At the end nothing is left.
+// real registries and the real tool. A person approves each plan. At the end nothing is left. The install has a key: after each phase, the
+// control plane has the password nowhere, also not in what its keys open.
 func TestOneInstallsStoryWithAllTypes(t *testing.T) {
-	w := newTypesWorld(t, newTypesCluster(t))
+	w := newTypesWorld(t, newTypesCluster(t), "FAIRLEAD_MAKE_INSTALL_KEY=true")
+	search := canary.New(map[string]string{"password": alltypes.Password, "kind": "script"}, keysOfTheControlPlane(t, w.ServerData)...)
+	w.Settled = func(phase string) {
+		found := map[string]bool{}
+		note := func(place string, content []byte) {
+			for name := range search.In(content) {
+				found[name] = true
+				if name == "password" {
+					t.Errorf("after the phase %s the password is in the place %s", phase, place)
+				}
+			}
+		}
+		stored(t, w.ServerData, note)
+		note("the server's log", []byte(w.Server.Output()))
+		if !found["kind"] {
+			t.Errorf("after the phase %s the search does not reach the table", phase)
+		}
+	}
 	w.Create()
 	state := false
 	w.Meanwhile = func() { state = state || len(w.files(t)) > 0 }

@@ -51,6 +51,8 @@ func TestDeploymentWaitsForInputsOfCustomer(t *testing.T) {
 
 		p.publish(shop)
 		_, err = p.CreateInstall(p.ctx, org, control.NewInstall{Name: "other", App: "shop"}, "")
-		expectCode(t, "an install without an input of the vendor", err, "invalid-inputs")
+		expectCode(t, "an install without a secret of the vendor, which may follow encrypted", err, "")
+		_, err = p.CreateDeployment(p.ctx, org, "other", control.NewDeployment{Kind: deployment.Deploy}, "")
+		expectCode(t, "its deployment", err, "invalid-inputs")
 	})
 }

@@ -53,9 +53,9 @@ const (
 	Retry   = "deployment retry"
 )
 
-// password is the value of the app's sensitive input, and secret its form in a Secret of Kubernetes.
+// Password is the value of the app's sensitive input, and secret its form in a Secret of Kubernetes.
 const (
-	password = "hunter22-secret"
+	Password = "hunter22-secret"
 	secret   = "aHVudGVyMjItc2VjcmV0"
 )
 
@@ -163,7 +163,7 @@ func (s *Story) Create(args ...string) {
 		s.T.Fatal(err)
 	}
 	s.before = before
-	values := map[string]any{"registry": s.Vendor.Host, "password": password, "folder": s.Folder}
+	values := map[string]any{"registry": s.Vendor.Host, "password": Password, "folder": s.Folder}
 	if s.Sandbox != nil {
 		maps.Copy(values, s.facts())
 	}

@@ -120,7 +120,7 @@ type rotation struct {
 // tests, once. Their tests need most of a run's CPU time (see -measure), and test code that changes seldom, or the same code as
 // other tests with more processes. A test whose name another package uses, too, runs each day.
 var rotatedTests = map[string]rotation{
-	"cmd/fairlead": {5, []string{"TestDeadLettersAreReplayed", "TestDocker", "TestHiddenStateMakesThePlanStale",
+	"cmd/fairlead": {5, []string{"TestControlPlaneOpensNoSecretOfACustomer", "TestDeadLettersAreReplayed", "TestDocker", "TestHiddenStateMakesThePlanStale",
 		"TestHostileApp", "TestImages", "TestKubernetes", "TestRunnerNeedsNoInboundConnection", "TestSituationsEndByTheirAdvice", "TestTutorialsRun"}},
 	"functions/internal/awstest": {days: 5},
 	"functions/internal/plane":   {days: 5},

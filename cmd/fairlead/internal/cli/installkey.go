@@ -203,6 +203,21 @@ func (c *cli) trustedKey(cl *client.Client, in wire.Install, accept bool) (insta
 		Hint:    "Ask the customer whether `fairlead-runner install-key show` prints this fingerprint. If it does, run the command again with --accept-new-key. If it does not, another program wants to read the secrets."}
 }
 
+// mustEncrypt reports whether this person encrypts the secrets of an install: it has a key, or gets one. A control plane that shows no
+// key for an install whose key this person has used before gets no secret in the clear.
+func (c *cli) mustEncrypt(cl *client.Client, in wire.Install) (bool, error) {
+	if in.Key != nil || in.KeyExpected {
+		return true, nil
+	}
+	pinned, err := profile.PinnedKey(c.env.Getenv, cl.URL(), in.ID)
+	if err != nil || pinned == "" {
+		return false, err
+	}
+	return false, &fairlead.Error{Kind: fairlead.KindForbidden, Code: fairlead.CodeInstallKeyChanged,
+		Message: fmt.Sprintf("the control plane shows no key for install %s, and its secrets were encrypted before, so no secret was set", in.Name),
+		Hint:    "Ask the operator of the control plane why the key is missing. After a restore from a backup, the next job of the install reports the key again."}
+}
+
 // acceptFlag adds --accept-new-key.
 func acceptFlag(cmd *cobra.Command, accept *bool) {
 	cmd.Flags().BoolVar(accept, "accept-new-key", false, "encrypt secrets with a key of the install that has changed; compare its fingerprint with the customer first")
@@ -210,19 +225,27 @@ func acceptFlag(cmd *cobra.Command, accept *bool) {
 
 // encryptVariables encrypts the sensitive variables of a request, if the install has a key or gets one.
 func (c *cli) encryptVariables(ctx context.Context, cl *client.Client, install string, change wire.SetVariablesRequest, accept bool) error {
-	in, err := cl.GetInstall(ctx, install)
-	if err == nil && in.Key == nil && in.KeyExpected {
-		in, err = awaitKey(ctx, cl, install)
+	if !slices.ContainsFunc(slices.Collect(maps.Values(change.Values)), func(v *wire.Variable) bool { return v != nil && v.Sensitive }) {
+		return nil
 	}
-	if err != nil || in.Key == nil {
+	in, err := cl.GetInstall(ctx, install)
+	if err != nil {
 		return err
+	}
+	if must, err := c.mustEncrypt(cl, in); err != nil || !must {
+		return err
+	}
+	if in.Key == nil {
+		if in, err = awaitKey(ctx, cl, install); err != nil {
+			return err
+		}
 	}
 	key, err := c.trustedKey(cl, in, accept)
 	if err != nil {
 		return err
 	}
 	for name, v := range change.Values {
-		if !v.Sensitive {
+		if v == nil || !v.Sensitive {
 			continue
 		}
 		raw, err := json.Marshal(v.Value)
@@ -251,33 +274,40 @@ func splitSecrets(declared []wire.AppInput, values map[string]json.RawMessage) (
 	return secrets, others
 }
 
-// createInstall creates an install. If its runner has a seed, the secret inputs are set after the runner has reported the key.
+// createInstall creates an install, and then sets its secret inputs: only the created install shows whether its runner has a seed, so
+// a request with the secrets before that would show them to a control plane that may not read them.
 func (c *cli) createInstall(ctx context.Context, cl *client.Client, in wire.CreateInstallRequest) (wire.Install, error) {
-	made, err := cl.CreateInstall(ctx, in)
 	var secrets map[string]json.RawMessage
-	if client.HasCode(err, fairlead.CodeInputNotEncrypted) {
-		a, aerr := cl.GetApp(ctx, in.App)
-		if aerr != nil {
-			return made, aerr
+	if len(in.Inputs) > 0 {
+		a, err := cl.GetApp(ctx, in.App)
+		if err != nil {
+			return wire.Install{}, err
 		}
 		secrets, in.Inputs = splitSecrets(a.Version.Inputs, in.Inputs)
-		made, err = cl.CreateInstall(ctx, in)
 	}
+	made, err := cl.CreateInstall(ctx, in)
 	if err != nil || len(secrets) == 0 { // the first deployment makes generated inputs
 		return made, err
 	}
-	return c.setEncrypted(ctx, cl, made.Name, wire.UpdateInstallRequest{}, secrets, false)
+	if made, err = cl.GetInstall(ctx, made.Name); err != nil {
+		return made, err
+	}
+	return c.updateInstall(ctx, cl, made, wire.UpdateInstallRequest{Inputs: secrets}, false)
 }
 
 // updateInstall changes an install. It encrypts secret inputs if the install has a key, or gets one.
 func (c *cli) updateInstall(ctx context.Context, cl *client.Client, current wire.Install, change wire.UpdateInstallRequest, accept bool) (wire.Install, error) {
-	if len(change.Inputs) > 0 && (current.Key != nil || current.KeyExpected) {
+	must, refused := c.mustEncrypt(cl, current)
+	if len(change.Inputs) > 0 && (must || refused != nil) {
 		a, err := cl.GetApp(ctx, current.App)
 		if err != nil {
 			return current, err
 		}
 		var secrets map[string]json.RawMessage
 		if secrets, change.Inputs = splitSecrets(a.Version.Inputs, change.Inputs); len(secrets) > 0 {
+			if refused != nil {
+				return current, refused
+			}
 			return c.setEncrypted(ctx, cl, current.Name, change, secrets, accept)
 		}
 	}

@@ -89,7 +89,7 @@ const DefaultRunner = "local"
 
 // CreateInstall creates an install of the app in a group. The request names its runner,
 // or rules choose one at the first deployment. Inputs are checked against the app's
-// newest version, except that the customer may give required ones later; sensitive ones are sealed before they are stored.
+// newest version, except that the customer or, for sensitive ones, the vendor may give required ones later; sensitive ones are sealed before they are stored.
 func (cat *Catalog) CreateInstall(ctx context.Context, org fairlead.OrgID, in NewInstall, key string) (Install, error) {
 	if err := fairlead.CheckName("install", in.Name); err != nil {
 		return Install{}, err
@@ -350,7 +350,7 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map
 		generate(tx, spec, values)
 	}
 	checked := spec
-	if expected && inst.Key == nil {
+	if expected && inst.Key == nil || inst.Inputs == nil {
 		checked = secretsLater(spec)
 	}
 	if err := checked.CheckGiven(values); err != nil {
@@ -386,8 +386,8 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map
 	return nil
 }
 
-// secretsLater returns the app without the requirement of sensitive inputs: a person can set them only when the key is known. A
-// deployment is refused without them.
+// secretsLater returns the app without the requirement of sensitive inputs: a person can set them only when the install exists, since
+// only then it is known whether they must be encrypted, and with which key. A deployment is refused without them.
 func secretsLater(spec *appspec.App) *appspec.App {
 	out := &appspec.App{Inputs: slices.Clone(spec.Inputs)}
 	for i := range out.Inputs {

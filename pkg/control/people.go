@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -25,6 +25,8 @@ const (
 
 // EmailPattern describes the emails of users. It leaves out "#" and "/", which separate the parts of keys and paths.
 const EmailPattern = `^[A-Za-z0-9.!$%&'*+=?^_{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}$`
+
+var emailPattern = pattern.New(EmailPattern)
 
 // NewUser is a request to invite a person.
 type NewUser struct {
@@ -73,7 +75,7 @@ func bySubject(issuer, subject string) string {
 // by the issuer and its subject. No caller gives a role that it does not have itself at the same place.
 func (c *Control) InviteUser(ctx context.Context, by access.Principal, in NewUser, key string) (Person, error) {
 	in.Email = strings.ToLower(in.Email)
-	if !regexp.MustCompile(EmailPattern).MatchString(in.Email) {
+	if !emailPattern.MatchString(in.Email) {
 		return Person{}, fairlead.Invalid(fairlead.CodeInvalidEmail, "%q is no email that a user can have", fairlead.Clip(in.Email, 80))
 	}
 	if in.Operator && !by.Operator {

@@ -2,12 +2,12 @@ package runners
 
 import (
 	"context"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/pattern"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -41,6 +41,8 @@ const (
 	ImagePattern   = `^[a-z0-9./:_-]+@sha256:[0-9a-f]{64}$`
 )
 
+var versionPattern, imagePattern = pattern.New(VersionPattern), pattern.New(ImagePattern)
+
 // SetChannel sets the version of a channel, and its image by digest. The parameter image
 // may be empty. Only an operator can set a channel, because all orgs use it.
 func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, image string) (Channel, error) {
@@ -50,10 +52,10 @@ func (f *Fleet) SetChannel(ctx context.Context, by kernel.User, name, version, i
 	if err := fairlead.CheckName("channel", name); err != nil {
 		return Channel{}, err
 	}
-	if !regexp.MustCompile(VersionPattern).MatchString(version) {
+	if !versionPattern.MatchString(version) {
 		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidVersion, "%q is not a version of the form v1.2.3", version)
 	}
-	if image != "" && !regexp.MustCompile(ImagePattern).MatchString(image) {
+	if image != "" && !imagePattern.MatchString(image) {
 		return Channel{}, fairlead.Invalid(fairlead.CodeInvalidImage, "the image of a channel needs a digest, IMAGE@sha256:…, because a tag can move to another image")
 	}
 	var out Channel

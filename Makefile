@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: kubernetes buildkit old-tools help demo dev build functions deploy test test-all test-tools test-aws record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages release vulnerabilities fuzz check generate clean format vet lint generated imports FORCE
+.PHONY: kubernetes buildkit old-tools help demo dev build functions deploy test test-all test-tools test-aws session-policies record-calls bench bench-aws simulate mutations soak synth site runner-image runner-packages release vulnerabilities fuzz check generate clean format vet lint generated imports FORCE
 
 GO ?= go
 export GOWORK := off
@@ -102,6 +102,9 @@ test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every te
 RECORDED_SERVICES := acm,appautoscaling,autoscaling,cloudwatch,dynamodb,ecr,ecrpublic,efs,elasticache,elbv2,events,kms,lambda,pipes,ram,rds,redshift,route53,route53resolver,s3control,s3tables,s3vectors,scheduler,schemas,secretsmanager,servicediscovery,sfn,sns,ssm,wafv2
 
 MODULES ?=
+session-policies: ## Make the table of session policies (CLONE=git repository of hashicorp/terraform-provider-awscc)
+	@$(GO) run ./tools/handlerpermissions -schemas $(CLONE) -provider "$$(cd tools/awsprovider/source && GOFLAGS= $(GO) mod download -json github.com/hashicorp/terraform-provider-aws | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')"
+
 record-calls: bin/tofu-tool ## Record the calls to AWS of public modules (CLONES=folder with their git repositories): ten minutes
 	@$(GO) run ./tools/recordcalls -clones $(CLONES) -tofu "$$(bin/tofu-tool --pinned)" \
 		-provider "$$($(GO) run ./tools/awsprovider -services $(RECORDED_SERVICES))" $(MODULES)

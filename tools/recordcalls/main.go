@@ -11,6 +11,9 @@
 // the rest uses the module. The recording is NAME.json beside it: the module's code does not
 // enter this repository. The account in it is an example, and all names are the server's.
 //
+// The recording also has the changes of each plan that was applied, and which of the calls its apply made: the tests ask
+// whether a session policy that is made of these changes allows the calls.
+//
 // recordcalls also writes the actions of AWS's managed policy ReadOnlyAccess, which the role of
 // plans has, to the folder's read-only/ReadOnlyAccess.json.
 //

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/tools/moto"
@@ -58,26 +59,49 @@ variable "permissions_boundary" {
 
 // Recording has the calls of a module.
 type Recording struct {
-	Module     string `json:"module"`
-	Version    string `json:"version"`
-	Commit     string `json:"commit"`
-	Recorded   string `json:"recorded"`             // with which programs
-	Incomplete string `json:"incomplete,omitempty"` // what failed; the recording ends there
-	Calls      []Call `json:"calls"`                // in the order in which they came; each once
+	Module     string    `json:"module"`
+	Version    string    `json:"version"`
+	Commit     string    `json:"commit"`
+	Recorded   string    `json:"recorded"`             // with which programs
+	Incomplete string    `json:"incomplete,omitempty"` // what failed; the recording ends there
+	Applied    []Applied `json:"applied"`              // the plans that were applied, in their order
+	Calls      []Call    `json:"calls"`                // in the order in which they came; each once
+}
+
+// Applied is a plan that was applied.
+type Applied struct {
+	Operation string   `json:"operation"` // of the job: apply, destroy
+	Changes   []Change `json:"changes"`   // each pair once
+	Calls     []int    `json:"calls"`     // of the apply, not of its plan: their places in the recording's calls
+}
+
+// Change is an action on a type of resources in a plan.
+type Change struct {
+	Action string `json:"action"` // the tool's names, with + between the two of a replacement
+	Type   string `json:"type"`
 }
 
 func (r Recording) json() []byte {
 	var b bytes.Buffer
 	head := r
-	head.Calls = nil
+	head.Calls, head.Applied = nil, nil
 	text, err := json.MarshalIndent(head, "", " ")
 	if err != nil {
 		panic(err) // strings
 	}
-	b.Write(bytes.TrimSuffix(text, []byte("null\n}")))
+	b.Write(bytes.TrimSuffix(text, []byte("null,\n \"calls\": null\n}")))
+	writeLines(&b, r.Applied)
+	b.WriteString(",\n \"calls\": ")
+	writeLines(&b, r.Calls)
+	b.WriteString("\n}\n")
+	return b.Bytes()
+}
+
+// writeLines writes a list with each element on a line of its own.
+func writeLines[T any](b *bytes.Buffer, list []T) {
 	b.WriteString("[")
-	for i, c := range r.Calls {
-		line, err := json.Marshal(c)
+	for i, e := range list {
+		line, err := json.Marshal(e)
 		if err != nil {
 			panic(err) // strings and lists of them
 		}
@@ -87,8 +111,27 @@ func (r Recording) json() []byte {
 		b.WriteString("\n  ")
 		b.Write(line)
 	}
-	b.WriteString("\n ]\n}\n")
-	return b.Bytes()
+	b.WriteString("\n ]")
+}
+
+// changesOf returns the changes of a plan that OpenTofu shows as JSON.
+func changesOf(shown []byte) (changes []Change, err error) {
+	var plan struct {
+		Changes []struct {
+			Type   string
+			Change struct{ Actions []string }
+		} `json:"resource_changes"`
+	}
+	if err := json.Unmarshal(shown, &plan); err != nil {
+		return nil, fmt.Errorf("read the plan: %w", err)
+	}
+	for _, c := range plan.Changes {
+		change := Change{Action: strings.Join(c.Change.Actions, "+"), Type: c.Type}
+		if change.Action != "no-op" && !slices.Contains(changes, change) {
+			changes = append(changes, change)
+		}
+	}
+	return changes, nil
 }
 
 // recorder records one module after another.
@@ -239,7 +282,10 @@ func (r *recorder) record(ctx context.Context, file string) (rec Recording, err 
 				}
 				for _, c := range calls {
 					c.Operation = step.operation
-					rec.add(c)
+					at := rec.add(c)
+					if last := len(rec.Applied) - 1; step.operation != "plan" && !slices.Contains(rec.Applied[last].Calls, at) {
+						rec.Applied[last].Calls = append(rec.Applied[last].Calls, at)
+					}
 				}
 			}
 			if stepErr != nil {
@@ -247,19 +293,30 @@ func (r *recorder) record(ctx context.Context, file string) (rec Recording, err 
 				rec.Incomplete = fmt.Sprintf("the server does not play what the %s %d needs: %s", step.operation, i+1, firstError(output))
 				return rec, nil
 			}
+			if step.operation == "plan" {
+				if err := tofu("show", "-json", "plan"); err != nil {
+					return rec, err
+				}
+				changes, err := changesOf(output)
+				if err != nil {
+					return rec, err
+				}
+				rec.Applied = append(rec.Applied, Applied{Operation: operation, Changes: changes})
+			}
 		}
 	}
 	return rec, nil
 }
 
-// add adds a call that the recording does not have.
-func (r *Recording) add(c Call) {
-	for _, other := range r.Calls {
+// add adds a call that the recording does not have, and returns its place.
+func (r *Recording) add(c Call) int {
+	for i, other := range r.Calls {
 		if other.equal(c) {
-			return
+			return i
 		}
 	}
 	r.Calls = append(r.Calls, c)
+	return len(r.Calls) - 1
 }
 
 var errorLine = regexp.MustCompile(`(?m)^Error: (.*)$`)

@@ -57,6 +57,9 @@ func TestModuleIsRecorded(t *testing.T) {
 		`{"operation":"plan","action":"ec2:DescribeVpcs","resource":"*"}`,
 		`"context":{"aws:RequestTag/Name":"new","aws:ResourceTag/Name":"old","aws:ResourceTag/fairlead_install":"` + install + `"`,
 		`{"operation":"destroy","action":"ec2:DeleteVpc"`,
+		`{"operation":"apply","changes":[{"action":"create","type":"aws_vpc"}],"calls":[`,
+		`{"operation":"apply","changes":[{"action":"update","type":"aws_vpc"}],"calls":[`,
+		`{"operation":"destroy","changes":[{"action":"delete","type":"aws_vpc"}],"calls":[`,
 	} {
 		if !strings.Contains(recorded, want) {
 			t.Errorf("the recording lacks %s", want)

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -87,7 +94,7 @@ func TestOperationUsesItsRole(t *testing.T) {
 	}
 	job := succeeded(t, s.UntilFinished(applying(t, s, module(self+" aws-tool; env; cat $AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE; echo; echo working"), of)))
 	log := string(job.Log)
-	for _, want := range []string{"assumed-role/", "provision/" + job.ID, " in eu-central-1 with secret=(sensitive) and session=(sensitive)", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=",
+	for _, want := range []string{"assumed-role/", "the role of this job stays whole: terraform_data.it runs a program", "provision/" + job.ID, " in eu-central-1 with secret=(sensitive) and session=(sensitive)", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=",
 		"TF_AWS_DEFAULT_TAGS_fairlead_install=ins_1"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %q", want)
@@ -111,5 +118,65 @@ func TestOperationWithoutItsRoleFails(t *testing.T) {
 	f := s.UntilFinished(s.Queue(planSpec("local", s.Push(map[string]string{"main.tf": ""})))).Finish
 	if f.Outcome != "failed" || f.Reason != "role-refused" || f.Mutated || !strings.Contains(f.Message, "read-only") {
 		t.Errorf("finished as %+v", *f)
+	}
+}
+
+// recordingSTS forwards requests to the STS of another server, and records the session policies of the roles that are assumed.
+type recordingSTS struct {
+	to *httputil.ReverseProxy
+
+	mu       sync.Mutex
+	policies map[string][]string // by role
+}
+
+func (r *recordingSTS) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	form, parsed := url.ParseQuery(string(body))
+	if err != nil || parsed != nil {
+		http.Error(w, "not a form", http.StatusBadRequest)
+		return
+	}
+	if form.Get("Action") == "AssumeRole" {
+		r.mu.Lock()
+		role := strings.TrimPrefix(form.Get("RoleArn"), stackRoles)
+		r.policies[role] = append(r.policies[role], form.Get("Policy"))
+		r.mu.Unlock()
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	r.to.ServeHTTP(w, req)
+}
+
+// A plan of a real runner takes its role as it is. The apply takes its role for the state only, and after it has read the approved plan
+// for the services of its changes: here for none.
+func TestApplyTakesItsRoleForItsChanges(t *testing.T) {
+	t.Parallel()
+	server, err := url.Parse(others.Endpoint(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sts := &recordingSTS{to: httputil.NewSingleHostReverseProxy(server), policies: map[string][]string{}}
+	endpoint := httptest.NewServer(sts)
+	t.Cleanup(endpoint.Close)
+	s := plane.New(t, plane.Options{Stack: true})
+	startAgent(t, s, "", append(inStack(t, endpoint.URL), "FAIRLEAD_TOFU="+tool(t))...)
+	ref := s.Push(map[string]string{"main.tf": `resource "terraform_data" "it" {}`})
+	plan := succeeded(t, s.UntilFinished(s.Queue(spec("plan", "local", ref))))
+	apply := succeeded(t, s.UntilFinished(s.Queue(applySpec("apply", "local", ref, plan))))
+	if want := "the credentials of this apply are for the state only"; !strings.Contains(string(apply.Log), want) {
+		t.Errorf("the log lacks %q:\n%s", want, apply.Log)
+	}
+	sts.mu.Lock()
+	defer sts.mu.Unlock()
+	if p := sts.policies["read-only"]; len(p) != 1 || p[0] != "" {
+		t.Errorf("the plan took its role with the session policies %q, want none", p)
+	}
+	p := sts.policies["provision"]
+	if len(p) != 2 {
+		t.Fatalf("the apply took its role with the session policies %q, want two", p)
+	}
+	for _, document := range p {
+		if !strings.Contains(document, `"kms:ViaService"`) || strings.Contains(document, "iam:") {
+			t.Errorf("the session policy is %s", document)
+		}
 	}
 }

@@ -324,7 +324,7 @@ func full(t *testing.T) map[string]any {
 func TestAgentAcceptsRenderedFile(t *testing.T) {
 	left := map[string]string{
 		"job.secrets": "pod_template gives them", "job.kubeconfig": "the agent is in the cluster", "job.data": "its default is right in a pod", "job.pass_env": "its default is right in a pod",
-		"endpoint": "job.endpoint is given", "job.proxy": "the vendor's, or pod_template's", "job.proxy.http_proxy": "", "job.proxy.https_proxy": "", "job.proxy.no_proxy": "",
+		"endpoint": "job.endpoint is given", "whole_roles": "a pod takes no role of an operation", "job.proxy": "the vendor's, or pod_template's", "job.proxy.http_proxy": "", "job.proxy.https_proxy": "", "job.proxy.no_proxy": "",
 		"job": "", "type": "",
 	}
 	for name, values := range map[string]map[string]any{"default": valuesOf(t, "default"), "eks": valuesOf(t, "eks"), "aks": valuesOf(t, "aks"), "gke": valuesOf(t, "gke"), "key": valuesOf(t, "key"), "full": full(t)} {

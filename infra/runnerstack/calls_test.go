@@ -17,10 +17,18 @@ import (
 // recording has the calls of a public module, as tools/recordcalls recorded them.
 type recording struct {
 	Module, Version, Commit, Incomplete string
+	Applied                             []applied // none in a recording that is older than the field
 	Calls                               []struct {
 		Operation, Action, Resource string
 		Context                     map[string]any
 	}
+}
+
+// applied is a plan that was applied. Calls are places in the recording's calls.
+type applied struct {
+	Operation string
+	Changes   []struct{ Action, Type string }
+	Calls     []int
 }
 
 func recordings(t *testing.T) map[string]recording {

@@ -12,12 +12,13 @@ import (
 	version "github.com/hashicorp/go-version"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
+	"github.com/fairlead/fairlead/pkg/sessionpolicy"
 	"github.com/fairlead/fairlead/pkg/yamlnode"
 )
 
 // Decide evaluates the policy. A denial precedes a need for approval, and the first rule in the order of the fields is named.
 func (p *Policy) Decide(q Request) Decision {
-	for _, judge := range []func(Request) Decision{p.operation, p.kind, p.storage, p.environment, p.source, p.module, p.window, p.ceilings, p.deny} {
+	for _, judge := range []func(Request) Decision{p.operation, p.kind, p.storage, p.environment, p.source, p.module, p.window, p.ceilings, p.deny, p.unmapped} {
 		if d := judge(q); d.Effect == Deny {
 			return d
 		}
@@ -400,6 +401,28 @@ func scalar(value any) (string, bool) {
 		return strconv.FormatFloat(v, 'g', -1, 64), true
 	}
 	return "", false
+}
+
+// unmapped judges a plan with types of resources for which an apply would have the whole role.
+func (p *Policy) unmapped(q Request) Decision {
+	if q.Plan == nil || !p.Narrows() {
+		return allowed
+	}
+	if q.Plan.Omitted > 0 {
+		return p.denied("whole_role", "%d changes of the plan are not known", q.Plan.Omitted)
+	}
+	return p.WholeRole(sessionpolicy.Unmapped(sessionpolicy.Kinds(q.Plan.Changes)))
+}
+
+// WholeRole judges that an apply would have the whole role of its operation because of what causes names: types of resources, LocalExec,
+// TooManyServices. Without a cause it allows.
+func (p *Policy) WholeRole(causes []string) Decision {
+	for _, cause := range causes {
+		if p.Narrows() && !slices.ContainsFunc(p.WholeRoles, func(pattern string) bool { return matches(pattern, cause) }) {
+			return p.denied("whole_role", "it does not list %s, for which an apply would have the whole role of its operation", quoted(cause))
+		}
+	}
+	return allowed
 }
 
 func (p *Policy) approval(q Request) Decision {

@@ -41,6 +41,7 @@ type Policy struct {
 	Deny         []Rule            `json:"deny,omitempty" doc:"Changes that are denied, by the name of the rule."`
 	Approvals    []Approval        `json:"approvals,omitempty" doc:"Changes that need the customer's approval, by the name of the rule."`
 	Approvers    map[string]string `json:"approvers,omitempty" check:"approver" doc:"The public keys that sign approvals, by the name of their holder: Ed25519, or ECDSA with P-256, in PEM. Without a key, a change that needs an approval is never applied."`
+	WholeRoles   []string          `json:"whole_role,omitempty" check:"nonempty" doc:"For what an apply of a module may have the whole role of its operation in AWS, because no session policy can be made: types of resources whose services the runner does not know, as patterns; local-exec, for objects that run a program; too-many-services. * stands for any characters. What it does not list is denied before the first change. If absent: each."`
 	Telemetry    []string          `json:"telemetry,omitempty" check:"telemetry" doc:"What may go to the control plane besides the state of a job: logs, plans (their change sets), outputs, states (states and saved plans in http storage)."`
 
 	lines map[string]int // by path
@@ -204,6 +205,12 @@ func (p *Policy) NeedsLedger() bool { return p.Ceilings != nil && p.Ceilings.Dep
 
 // SourceOfApp is the notation of the app's own folder in Policy.Sources.
 const SourceOfApp = "app"
+
+// TooManyServices is what Policy.WholeRoles lists for changes that use more services than a session policy can name.
+const TooManyServices = "too-many-services"
+
+// Narrows reports whether the policy limits what may have a whole role.
+func (p *Policy) Narrows() bool { return p.given["whole_role"] }
 
 // The kinds of Policy.Provisioners.
 const (

@@ -229,6 +229,12 @@ func TestDecisionsByField(t *testing.T) {
 			q.Operation, q.Plan = job.OpPlanDestroy, planOf(change(changeset.Delete, "x", "a", nil))
 		}, policy.NeedsApproval},
 		{"a plan without changes needs none", "approvals: {r: {actions: [delete]}}", plan(), policy.Allow},
+		{"a type whose services the runner does not know gets no whole role", "whole_role: []", plan(change(changeset.Create, "aws_waf_rule", "a", nil)), policy.Deny},
+		{"a type that the customer lists gets it", "whole_role: [aws_waf_*]", plan(change(changeset.Create, "aws_waf_rule", "a", nil)), policy.Allow},
+		{"a type whose services the runner knows needs no whole role", "whole_role: []", plan(change(changeset.Create, "aws_sqs_queue", "a", nil), change(changeset.Create, "random_id", "a", nil)), policy.Allow},
+		{"a move of a type that is not known calls nothing", "whole_role: []", plan(change(changeset.Move, "aws_waf_rule", "a", nil)), policy.Allow},
+		{"changes that are not known could get a whole role", "whole_role: []", func(q *policy.Request) { q.Plan = &policy.Plan{Omitted: 1} }, policy.Deny},
+		{"without the field, what is not known has the whole role", "types: [terraform]", plan(change(changeset.Create, "aws_waf_rule", "a", nil)), policy.Allow},
 		{"changes that are not known need an approval", "approvals: {r: {actions: [delete]}}", func(q *policy.Request) { q.Plan = &policy.Plan{Omitted: 1} }, policy.NeedsApproval},
 	} {
 		if d := parse(t, c.policy).Decide(ask(job.OpPlan, c.set)); d.Effect != c.want {

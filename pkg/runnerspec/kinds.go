@@ -138,6 +138,7 @@ type Common struct {
 	Type        Kind   `json:"type" must:"true" doc:"The kind of the runner. It cannot be changed later."`
 	Endpoint    string `json:"endpoint,omitempty" check:"url" alias:"api_url url service_discovery_host" doc:"URL at which jobs reach the control plane, unless job.endpoint sets another. If absent: the agent's URL, which comes from the agent's environment."`
 	Concurrency int    `json:"concurrency,omitempty" check:"concurrency" alias:"max_concurrency parallelism" doc:"Maximum number of concurrent jobs, 1 to 1000, over all agents of the runner. If absent: as many as each agent's machine can hold."`
+	WholeRoles  bool   `json:"whole_roles,omitempty" doc:"Whether an apply of a module has the whole role of its operation in AWS. If absent: a session policy narrows the role to the services of the approved changes, except for changes of types that the runner does not know."`
 	Builds      bool   `json:"builds,omitempty" only:"control plane" alias:"build builder" doc:"Whether the runner builds components of the org's apps, such as those whose source is in a git repository."`
 	Version     string `json:"version,omitempty" check:"version" only:"control plane" doc:"Version that its agents must run, such as v1.2.3. If absent: the version of the channel, or any."`
 	Channel     string `json:"channel,omitempty" check:"name" only:"control plane" doc:"Update channel, such as stable. The operator of the control plane sets its version. Cannot be combined with version."`

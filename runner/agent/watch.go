@@ -195,6 +195,7 @@ func (by *launcher) placed(in attempt.Input) attempt.Input {
 	in.SecretEnv = by.setup.SecretEnv
 	in.PassEnv = slices.Concat(in.PassEnv, by.place.PassEnv, in.SecretEnv)
 	in.URL = cmp.Or(by.setup.StepURL, in.URL)
+	in.WholeRoles = by.setup.WholeRoles
 	return in
 }
 

@@ -87,6 +87,7 @@ type Input struct {
 	Ledger       string                 `json:"ledger,omitempty"`         // location of the customer's ledger; "": there is none
 	Work         string                 `json:"work,omitempty"`           // data folder that contains the workspaces; "": Data
 	Role         *Role                  `json:"role,omitempty"`           // nil: the tool gets no role
+	WholeRoles   bool                   `json:"whole_roles,omitempty"`    // no session policy narrows the role of an apply
 	Confined     *Confined              `json:"confined,omitempty"`       // nil: the tool reaches the same files as the step
 	CA           string                 `json:"ca,omitempty"`             // CA certificates for the control plane, in PEM; "": those that the machine trusts
 	PlainHTTP    bool                   `json:"plain_http,omitempty"`     // allow a control plane on another machine without TLS

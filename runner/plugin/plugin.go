@@ -58,6 +58,10 @@ type Env struct {
 	PushImage func(ctx context.Context, repository, layout, digest string, statements []artifact.Statement) error
 	// Policy is the policy of the customer; nil: there is none.
 	Policy Policy
+	// Narrow limits the credentials of the job's tools to what the use needs, for tools that start after it. A plugin that applies a saved
+	// plan calls it before the first change, with what it read from the plan itself. Until then the credentials permit only to read and
+	// write the state and the saved plan. nil: there is nothing to limit. It returns an *Error that a person can read, or ctx's error.
+	Narrow func(ctx context.Context, u Use) error
 	// Image is the component's image in the control plane's registry; nil: its artifact is another one.
 	Image *BuiltImage
 	// Confine runs the function f, which starts tools, and confines f and the tools. They can access only the files in the
@@ -79,6 +83,12 @@ type Policy interface {
 	// KeepAll; nil: only the plan's own program can read it, and the changes are those for which Planned was called with the digest.
 	// base is that of the saved plan too; it does not count if changes is nil.
 	Applies(ctx context.Context, changes *changeset.Builder, base *changeset.Base, digest string) error
+}
+
+// Use is what the tool of an apply will use.
+type Use struct {
+	Kinds    []string // types of resources, and of other objects that the tool reads from a cloud
+	Programs []string // addresses of objects whose change runs a program of the module, which could call any service
 }
 
 // BuiltImage is an image that a build has made, in the control plane's registry.

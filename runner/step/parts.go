@@ -2,6 +2,7 @@ package step
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -49,14 +50,21 @@ type RoleWanted struct {
 	Region     string // region of the tool and of STS; "": STS uses the process's region, and the tool gets no region
 	Install    string // install ID; "": the session has no such tag
 	Job        string // job ID; also the session's name
+	Policy     string // session policy of the first credentials; "": they may do what the role may
 }
 
 // Role is an assumed role whose credentials the tool of a job can get until Close.
 type Role struct {
 	// Environ holds environment variables for the tool. If a value is "", the tool must not have that variable at all.
 	Environ map[string]string
-	Close   func() error
+	// SetPolicy gives tools that start after it credentials with another session policy; "": none. It returns ErrPolicySize if AWS
+	// refuses the policy for its size, and then nothing has changed.
+	SetPolicy func(ctx context.Context, policy string) error
+	Close     func() error
 }
+
+// ErrPolicySize reports that AWS refuses a session policy for its size.
+var ErrPolicySize = errors.New("the session policy is too large")
 
 // LogPlace is the place of an attempt's log in CloudWatch Logs.
 type LogPlace struct {

@@ -2,9 +2,9 @@ package step
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/internal/redact"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -15,7 +15,7 @@ const roleTimeout = 30 * time.Second
 
 // takeRole assumes the AWS role of the job's operation. If the operation has no role, it returns nil. After takeRole has
 // returned, the log masks the role's secrets.
-func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*Role, error) {
+func (a *execution) takeRole(ctx context.Context, spec events.JobSpec, secrets *redact.Set) (*Role, error) {
 	r := a.in.Role
 	if r == nil {
 		return nil, nil
@@ -25,15 +25,11 @@ func (a *execution) takeRole(ctx context.Context, secrets *redact.Set) (*Role, e
 	}
 	bounded, cancel := context.WithTimeout(ctx, roleTimeout)
 	defer cancel()
-	taken, err := a.TakeRole(bounded, RoleWanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job)}, a.workspace.Path, secrets.Add)
+	taken, err := a.TakeRole(bounded, RoleWanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job), Policy: a.firstPolicy(spec)}, a.workspace.Path, secrets.Add)
 	if err == nil {
 		return taken, nil
 	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("assume role: %w", ctx.Err())
-	}
-	return nil, &plugin.Error{Reason: fairlead.ReasonRoleRefused, Err: err,
-		Message: fmt.Sprintf("the role of the operation %s cannot be assumed, so nothing was changed: %v. Check that the customer's stack exists and that the runner is enabled in it", a.in.Operation, err)}
+	return nil, a.roleRefused(ctx, err)
 }
 
 func environOf(t *Role) map[string]string {

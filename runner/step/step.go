@@ -436,7 +436,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 			Message: fmt.Sprintf("the runner cannot create a workspace: %v; its disk may be full", err)}
 	}
 	a.workspace = held
-	role, err := a.takeRole(job, secrets)
+	role, err := a.takeRole(job, spec, secrets)
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -462,6 +462,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 	if guard != nil {
 		env.Policy, env.Fetch = guard, guard.guarded(env.Fetch)
 	}
+	env.Narrow = a.narrower(spec, role, guard, logw)
 	if spec.Push != "" {
 		env.Push = a.pusher(c, started.LeaseToken, secrets.Add)
 		env.PushImage = a.imagePusher(c, started.LeaseToken, secrets.Add)

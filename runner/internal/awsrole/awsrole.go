@@ -53,18 +53,23 @@ type Wanted struct {
 	Region     string // region of the tool and of STS; "": STS uses the process's region, and the tool gets no region
 	Install    string // install ID; "": the session has no such tag
 	Job        string // job ID; also the session's name
+	Policy     string // session policy as JSON: the session may do what the role and the policy permit; "": what the role permits
 }
+
+// ErrPolicySize reports that STS refuses a session policy, because it is too large in the form in which STS packs it.
+var ErrPolicySize = errors.New("the session policy is too large for STS")
 
 // Source caches and renews the credentials of one role. Safe for concurrent use; it sends one request
 // at a time to STS.
 type Source struct {
-	provider aws.CredentialsProvider
-	want     Wanted
-	now      func() time.Time
-	hide     func(secret string)
+	client stscreds.AssumeRoleAPIClient
+	want   Wanted // without its policy, which SetPolicy changes
+	now    func() time.Time
+	hide   func(secret string)
 
-	one  chan struct{} // a lock that is held while last is read or renewed; it is a channel so that a wait for it ends with a context
-	last aws.Credentials
+	one      chan struct{} // a lock that is held while the fields below are used; it is a channel so that a wait for it ends with a context
+	provider aws.CredentialsProvider
+	last     aws.Credentials
 }
 
 // NewSource returns a source of credentials for the role of w. cfg is the AWS configuration for its
@@ -72,29 +77,76 @@ type Source struct {
 // returns the secret.
 func NewSource(cfg aws.Config, w Wanted, now func() time.Time, hide func(secret string)) *Source {
 	cfg.Region = cmp.Or(w.Region, cfg.Region)
-	return &Source{want: w, now: now, hide: hide, one: make(chan struct{}, 1),
-		provider: stscreds.NewAssumeRoleProvider(sts.NewFromConfig(cfg), w.Role, func(o *stscreds.AssumeRoleOptions) {
-			o.RoleSessionName, o.Duration = w.Job, sessionFor
-			if w.ExternalID != "" {
-				o.ExternalID = &w.ExternalID
+	s := &Source{client: sts.NewFromConfig(cfg), want: w, now: now, hide: hide, one: make(chan struct{}, 1)}
+	s.provider = s.with(w.Policy)
+	return s
+}
+
+// with returns the provider of credentials with a session policy.
+func (s *Source) with(policy string) aws.CredentialsProvider {
+	return stscreds.NewAssumeRoleProvider(s.client, s.want.Role, func(o *stscreds.AssumeRoleOptions) {
+		o.RoleSessionName, o.Duration = s.want.Job, sessionFor
+		if s.want.ExternalID != "" {
+			o.ExternalID = &s.want.ExternalID
+		}
+		if policy != "" {
+			o.Policy = &policy
+		}
+		for key, value := range map[string]string{TagInstall: s.want.Install, TagJob: s.want.Job} {
+			if value != "" {
+				o.Tags = append(o.Tags, types.Tag{Key: &key, Value: &value})
 			}
-			for key, value := range map[string]string{TagInstall: w.Install, TagJob: w.Job} {
-				if value != "" {
-					o.Tags = append(o.Tags, types.Tag{Key: &key, Value: &value})
-				}
-			}
-		})}
+		}
+	})
+}
+
+// lock takes the lock, and returns the function that releases it.
+func (s *Source) lock(ctx context.Context) (func(), error) {
+	select {
+	case s.one <- struct{}{}:
+		return func() { <-s.one }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// SetPolicy gets credentials with another session policy, which Retrieve returns from then on; "": none. Credentials that a tool already
+// has keep their policy until they expire. If it fails, the source is unchanged. The error is ErrPolicySize if STS refuses the policy for
+// its size.
+func (s *Source) SetPolicy(ctx context.Context, policy string) error {
+	release, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	provider := s.with(policy)
+	fresh, err := provider.Retrieve(ctx)
+	if packed, ok := errors.AsType[*types.PackedPolicyTooLargeException](err); ok {
+		return errors.Join(ErrPolicySize, packed)
+	}
+	if err != nil {
+		return fmt.Errorf("assume the role %s with a session policy: %w", s.want.Role, err)
+	}
+	s.keep(fresh)
+	s.provider = provider
+	return nil
+}
+
+// keep hides the secrets of credentials and caches these. The caller holds the lock.
+func (s *Source) keep(c aws.Credentials) {
+	s.hide(c.SecretAccessKey)
+	s.hide(c.SessionToken)
+	s.last = c
 }
 
 // Retrieve returns the cached credentials if they are valid for more than renewBefore. Otherwise it gets
 // new credentials. If STS fails, it returns the cached credentials until they expire.
 func (s *Source) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	select {
-	case s.one <- struct{}{}:
-		defer func() { <-s.one }()
-	case <-ctx.Done():
-		return aws.Credentials{}, ctx.Err()
+	release, err := s.lock(ctx)
+	if err != nil {
+		return aws.Credentials{}, err
 	}
+	defer release()
 	left := s.last.Expires.Sub(s.now())
 	if s.last.HasKeys() && left > renewBefore {
 		return s.last, nil
@@ -106,9 +158,7 @@ func (s *Source) Retrieve(ctx context.Context) (aws.Credentials, error) {
 		}
 		return aws.Credentials{}, fmt.Errorf("assume the role %s: %w", s.want.Role, err)
 	}
-	s.hide(fresh.SecretAccessKey)
-	s.hide(fresh.SessionToken)
-	s.last = fresh
+	s.keep(fresh)
 	return fresh, nil
 }
 
@@ -117,6 +167,7 @@ type Taken struct {
 	// Environ holds environment variables for the tool. If a value is "", the tool must not have that
 	// variable at all, because the tool would look for credentials there first.
 	Environ  map[string]string
+	source   *Source
 	endpoint *endpoint
 	file     string // holds the endpoint's token
 }
@@ -181,7 +232,12 @@ func TakeFrom(ctx context.Context, s *Source, folder string) (*Taken, error) {
 	if s.want.Region != "" {
 		environ["AWS_REGION"], environ["AWS_DEFAULT_REGION"] = s.want.Region, s.want.Region
 	}
-	return &Taken{Environ: environ, endpoint: e, file: file}, nil
+	return &Taken{Environ: environ, source: s, endpoint: e, file: file}, nil
+}
+
+// SetPolicy is that of the source: a tool that starts after it gets credentials with the policy.
+func (t *Taken) SetPolicy(ctx context.Context, policy string) error {
+	return t.source.SetPolicy(ctx, policy)
 }
 
 // defaultTag starts the name of a variable from which the provider hashicorp/aws (5.62 and later) takes a

@@ -365,3 +365,49 @@ func TestEndpointRefusesOtherRequests(t *testing.T) {
 		t.Error("the endpoint answers after Close")
 	}
 }
+
+// The story of an apply: its first credentials are for the state, and those of tools that start after SetPolicy for what was approved. A
+// policy that STS refuses changes nothing.
+func TestSessionPolicyOfLaterCredentials(t *testing.T) {
+	f, cfg := newFake(t, time.Now)
+	w := wanted
+	w.Policy = `{"first":1}`
+	taken, err := awsrole.TakeFrom(t.Context(), awsrole.NewSource(cfg, w, time.Now, func(string) {}), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	key := func() string { return start(t, taken.Environ).ask("key") }
+	first := key()
+	if err := taken.SetPolicy(t.Context(), `{"second":2}`); err != nil {
+		t.Fatal(err)
+	}
+	second := key()
+	f.set(time.Hour, "PackedPolicyTooLarge")
+	if err := taken.SetPolicy(t.Context(), `{"third":3}`); !errors.Is(err, awsrole.ErrPolicySize) {
+		t.Errorf("error %v, want ErrPolicySize: the step tries a shorter one", err)
+	}
+	f.set(time.Hour, "AccessDenied")
+	if err := taken.SetPolicy(t.Context(), `{"fourth":4}`); err == nil || errors.Is(err, awsrole.ErrPolicySize) {
+		t.Errorf("error %v, want that of STS", err)
+	}
+	refused := key()
+	f.set(time.Hour, "")
+	if err := taken.SetPolicy(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	whole := key()
+	if first == second || refused != second || whole == second {
+		t.Errorf("the tools got the keys %s, %s, %s after refusals, %s without a policy", first, second, refused, whole)
+	}
+	var policies []string
+	for _, form := range f.requests() {
+		policies = append(policies, form.Get("Policy"))
+		if form.Get("ExternalId") != wanted.ExternalID || form.Get("Tags.member.1.Key") == "" {
+			t.Errorf("a request without what the trust policy requires: %v", form)
+		}
+	}
+	if got := strings.Join(policies, " "); got != `{"first":1} {"second":2} {"third":3} {"fourth":4} ` {
+		t.Errorf("the session policies are %s", got)
+	}
+}

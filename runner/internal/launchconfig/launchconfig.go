@@ -17,6 +17,7 @@ type Setup struct {
 	StepURL     string                   // control plane's URL for steps; "": the agent's URL
 	Concurrency int                      // number of this agent's slots; 0: depends on the machine
 	WarmTasks   int                      // number of steps that wait for first jobs; 0: the agent's own setting
+	WholeRoles  bool                     // no session policy narrows the role of an apply
 	Images      []string                 // patterns of the images in which scripts may run, of the agent's file alone; none: every image
 	Environ     map[string]string        // proxy variables of each step
 	// SecretEnv holds the sorted names of variables with secrets. Tools get these variables, and logs
@@ -49,7 +50,7 @@ func Of(file, sent runnerspec.Configuration, direct bool) (Setup, error) {
 		}
 	}
 	common, job := runnerspec.Shared(r)
-	s := Setup{Runner: r, StepURL: cmp.Or(job.Endpoint, common.Endpoint), Concurrency: common.Concurrency, Images: runnerspec.Images(file), Environ: job.Proxy.Environ(), SecretFiles: map[string]string{}}
+	s := Setup{Runner: r, StepURL: cmp.Or(job.Endpoint, common.Endpoint), Concurrency: common.Concurrency, WholeRoles: common.WholeRoles, Images: runnerspec.Images(file), Environ: job.Proxy.Environ(), SecretFiles: map[string]string{}}
 	if own, _ := runnerspec.Shared(file); own.Concurrency > 0 && common.Concurrency > 0 {
 		s.Concurrency = min(own.Concurrency, common.Concurrency) // the file's value limits this machine; the value of the configuration limits each agent
 	}

@@ -170,6 +170,7 @@ func everywhere() map[string]effect {
 	return map[string]effect{
 		"endpoint":    {value: "https://fairlead.example.com", lines: []string{"StepURL=https://fairlead.example.com"}},
 		"concurrency": {value: "7", lines: []string{"Concurrency=7", "control.AtOnce=7"}},
+		"whole_roles": {value: "true", lines: []string{"WholeRoles=true"}},
 		"version":     {value: "v1.2.3"}, // the control plane requests this version; it has no effect on steps
 		"channel":     {value: "stable"},
 		"builds":      {value: "true"}, // the control plane queues builds on the runner; it has no effect on steps

@@ -110,8 +110,8 @@ func (j *job) plan(ctx context.Context) (plugin.Result, error) {
 // planHasChanges is the exit code of a successful plan with changes, with -detailed-exitcode.
 const planHasChanges = 2
 
-// shownPlan is the decoded part of the tool's plan description. It omits the state and the configuration. The configuration
-// may have numbers that no library can read.
+// shownPlan is the decoded part of the tool's plan description. It omits the state, and the values of the configuration, which may be
+// numbers that no library can read.
 type shownPlan struct {
 	FormatVersion   string                    `json:"format_version"`
 	ResourceChanges []*tfjson.ResourceChange  `json:"resource_changes"`
@@ -119,6 +119,10 @@ type shownPlan struct {
 	PlannedValues   struct {
 		Outputs map[string]outputValue `json:"outputs"`
 	} `json:"planned_values"`
+
+	Configuration struct {
+		Root shownModule `json:"root_module"`
+	} `json:"configuration"`
 
 	hasPath bool // the plan contains the module's path, so it is valid only there
 }

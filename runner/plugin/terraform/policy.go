@@ -90,19 +90,21 @@ func judged(s tfmodule.Survey, lock []byte) policy.Module {
 	return m
 }
 
-// judgePlan asks the customer's policy about a saved plan. It believes nothing that was stored beside the plan: the storage may be
-// the vendor's. It reads the modules that the plan file itself contains, because an apply runs those, and has the tool describe the
-// changes again.
+// judgePlan asks the customer's policy about a saved plan, and narrows the credentials of the job to what its changes use. It believes
+// nothing that was stored beside the plan: the storage may be the vendor's. It reads the modules that the plan file itself contains,
+// because an apply runs those, and has the tool describe the changes again.
 func (j *job) judgePlan(ctx context.Context, b bundle) error {
-	if j.env.Policy == nil {
+	if j.env.Policy == nil && j.env.Narrow == nil {
 		return nil
 	}
-	m, err := moduleInPlan(b.plan)
-	if err == nil {
-		err = j.env.Policy.Module(m)
-	}
-	if err != nil {
-		return err
+	if j.env.Policy != nil {
+		m, err := moduleInPlan(b.plan)
+		if err == nil {
+			err = j.env.Policy.Module(m)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := j.judgeModule(); err != nil { // the tool also starts the providers of the folder
 		return err
@@ -114,6 +116,14 @@ func (j *job) judgePlan(ctx context.Context, b bundle) error {
 	set, err := changesOf(shown, j.env.Mask, true)
 	if err != nil {
 		return fmt.Errorf("build the change set: %w", err)
+	}
+	if j.env.Narrow != nil { // before the policy counts the apply
+		if err := j.env.Narrow(ctx, useOf(shown, set)); err != nil {
+			return err
+		}
+	}
+	if j.env.Policy == nil {
+		return nil
 	}
 	return j.env.Policy.Applies(ctx, set, baseOf(b.plan), j.spec.Plan.Digest)
 }

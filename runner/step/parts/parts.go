@@ -3,6 +3,7 @@ package parts
 
 import (
 	"context"
+	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -34,7 +35,13 @@ func takeRole(ctx context.Context, w step.RoleWanted, folder string, hide func(s
 	if err != nil {
 		return nil, err
 	}
-	return &step.Role{Environ: taken.Environ, Close: taken.Close}, nil
+	return &step.Role{Environ: taken.Environ, Close: taken.Close, SetPolicy: func(ctx context.Context, policy string) error {
+		err := taken.SetPolicy(ctx, policy)
+		if errors.Is(err, awsrole.ErrPolicySize) {
+			return errors.Join(step.ErrPolicySize, err)
+		}
+		return err
+	}}, nil
 }
 
 func openLog(ctx context.Context, at step.LogPlace) (step.DirectLog, error) {

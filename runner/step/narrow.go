@@ -27,11 +27,17 @@ func narrows(spec events.JobSpec) bool {
 
 // firstPolicy returns the session policy for what runs before the changes are known: `init`, and the providers that describe the plan.
 // "": the role stays whole.
-func (a *execution) firstPolicy(spec events.JobSpec) string {
-	if !narrows(spec) || a.in.WholeRoles {
+func (a *execution) firstPolicy(spec events.JobSpec, g *guard) string {
+	if !narrows(spec) || a.keepsRoles(g) {
 		return ""
 	}
 	return sessionpolicy.Before(a.needs(spec))
+}
+
+// keepsRoles reports whether the runner's configuration switches session policies off. The customer's policy overrides it: otherwise
+// code of a provider, which no change shows, would have the whole role. g may be nil.
+func (a *execution) keepsRoles(g *guard) bool {
+	return a.in.WholeRoles && (g == nil || !g.policy.Narrows())
 }
 
 // needs returns what each apply of the spec uses.
@@ -53,11 +59,15 @@ func (a *execution) narrower(spec events.JobSpec, role *Role, g *guard, log io.W
 		return nil
 	}
 	return func(ctx context.Context, u plugin.Use) error {
-		if role == nil || a.in.WholeRoles {
-			return a.notNarrowed(u, role, g, log)
+		if a.keepsRoles(g) {
+			fmt.Fprintf(log, "[fairlead: the role of this job stays whole, because the runner's configuration has whole_roles]\n")
+			return nil
 		}
 		n := sessionpolicy.For(u.Kinds, a.needs(spec))
 		whole := slices.Clone(n.Unmapped)
+		if role == nil { // what the machine has stays as it is for each type
+			whole = slices.Clone(u.Kinds)
+		}
 		if len(u.Programs) > 0 {
 			whole = append(whole, policy.LocalExec)
 		}
@@ -65,6 +75,8 @@ func (a *execution) narrower(spec events.JobSpec, role *Role, g *guard, log io.W
 			return err
 		}
 		switch {
+		case role == nil:
+			return nil
 		case len(n.Unmapped) > 0:
 			return a.widen(ctx, role, log, "this runner does not know the services of "+strings.Join(n.Unmapped, ", "))
 		case len(u.Programs) > 0:
@@ -94,17 +106,6 @@ func described(services []string) string {
 		return "the state only, because the changes use no service of AWS"
 	}
 	return strings.Join(services, ", ")
-}
-
-// notNarrowed is for a job whose credentials cannot be narrowed, or are not because of the runner's configuration.
-func (a *execution) notNarrowed(u plugin.Use, role *Role, g *guard, log io.Writer) error {
-	if err := g.keepsWhole(u.Kinds); err != nil {
-		return err
-	}
-	if role != nil {
-		fmt.Fprintf(log, "[fairlead: the role of this job stays whole, because the runner's configuration has whole_roles]\n")
-	}
-	return nil
 }
 
 // widen gives the tool the whole role.

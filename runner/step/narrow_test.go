@@ -75,7 +75,7 @@ func TestApplyGetsTheServicesOfItsChanges(t *testing.T) {
 		{name: "the customer demands it except for this type", policy: "whole_role: [aws_waf_*]", use: use("aws_waf_rule"), first: "states", log: "stays whole"},
 		{name: "the customer demands it, and a program runs", policy: "whole_role: [aws_*]", use: plugin.Use{Programs: []string{"terraform_data.x"}}, first: "states", last: "states", reason: "policy-denied"},
 		{name: "the customer demands it, and STS refuses each policy", policy: "whole_role: [aws_*, local-exec]", use: use("aws_sqs_queue"), change: func(_ *events.JobSpec, _ *execution, r *recordedRole) { r.refuse = 9 }, first: "states", last: "states", reason: "policy-denied"},
-		{name: "the customer demands it, and the vendor's configuration keeps roles whole", policy: "whole_role: []", use: use("aws_sqs_queue"), change: func(_ *events.JobSpec, a *execution, _ *recordedRole) { a.in.WholeRoles = true }, reason: "policy-denied"},
+		{name: "the customer demands it, and the configuration keeps roles whole: a provider without a change would have it", policy: "whole_role: []", use: use("aws_sqs_queue"), change: func(_ *events.JobSpec, a *execution, _ *recordedRole) { a.in.WholeRoles = true }, first: "states", last: queue, log: "for sqs"},
 		{name: "the customer demands it, and all types are mapped", policy: "whole_role: []", use: use("aws_sqs_queue"), first: "states", last: queue, log: "for sqs"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestApplyGetsTheServicesOfItsChanges(t *testing.T) {
 			if tt.policy != "" {
 				g = guardOf(t, a, spec)
 			}
-			role, err := a.takeRole(t.Context(), spec, redact.New())
+			role, err := a.takeRole(t.Context(), spec, g, redact.New())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestOtherJobsHaveTheirRoleAsItIs(t *testing.T) {
 		spec := applySpec()
 		spec.Plugin, spec.Operation = tt.plugin, tt.operation
 		a := &execution{Env: Env{Now: time.Now}}
-		if a.firstPolicy(spec) != "" || a.narrower(spec, &Role{}, nil, nil) != nil {
+		if a.firstPolicy(spec, nil) != "" || a.narrower(spec, &Role{}, nil, nil) != nil {
 			t.Errorf("the %s of a %s is narrowed", tt.operation, tt.plugin)
 		}
 	}
@@ -143,6 +143,9 @@ func TestCustomerDemandsNarrowRolesWhereThereAreNone(t *testing.T) {
 	narrow := a.narrower(spec, nil, guardOf(t, a, spec), nil)
 	if err := narrow(t.Context(), plugin.Use{Kinds: []string{"aws_sqs_queue"}}); plugin.ReasonOf(err) != fairlead.ReasonPolicyDenied {
 		t.Errorf("error %v, want %s", err, fairlead.ReasonPolicyDenied)
+	}
+	if err := narrow(t.Context(), plugin.Use{Programs: []string{"terraform_data.x"}}); plugin.ReasonOf(err) != fairlead.ReasonPolicyDenied {
+		t.Errorf("a program with what the machine has: %v, want %s", err, fairlead.ReasonPolicyDenied)
 	}
 	if err := narrow(t.Context(), plugin.Use{}); err != nil {
 		t.Errorf("a module that uses nothing of AWS: %v", err)

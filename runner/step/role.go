@@ -15,7 +15,7 @@ const roleTimeout = 30 * time.Second
 
 // takeRole assumes the AWS role of the job's operation. If the operation has no role, it returns nil. After takeRole has
 // returned, the log masks the role's secrets.
-func (a *execution) takeRole(ctx context.Context, spec events.JobSpec, secrets *redact.Set) (*Role, error) {
+func (a *execution) takeRole(ctx context.Context, spec events.JobSpec, g *guard, secrets *redact.Set) (*Role, error) {
 	r := a.in.Role
 	if r == nil {
 		return nil, nil
@@ -25,7 +25,7 @@ func (a *execution) takeRole(ctx context.Context, spec events.JobSpec, secrets *
 	}
 	bounded, cancel := context.WithTimeout(ctx, roleTimeout)
 	defer cancel()
-	taken, err := a.TakeRole(bounded, RoleWanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job), Policy: a.firstPolicy(spec)}, a.workspace.Path, secrets.Add)
+	taken, err := a.TakeRole(bounded, RoleWanted{Role: r.ARN, ExternalID: r.ExternalID, Region: r.Region, Install: r.Install, Job: string(a.in.Job), Policy: a.firstPolicy(spec, g)}, a.workspace.Path, secrets.Add)
 	if err == nil {
 		return taken, nil
 	}

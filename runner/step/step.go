@@ -436,7 +436,7 @@ func (a *execution) runPlugin(job context.Context, lost <-chan struct{}, grace t
 			Message: fmt.Sprintf("the runner cannot create a workspace: %v; its disk may be full", err)}
 	}
 	a.workspace = held
-	role, err := a.takeRole(job, spec, secrets)
+	role, err := a.takeRole(job, spec, guard, secrets)
 	if err != nil {
 		return plugin.Result{}, err
 	}

@@ -223,6 +223,9 @@ type AuditHead struct {
 // FieldAudit is the name with which a step declares that it knows JobSpec.Audit.
 const FieldAudit = "audit"
 
+// FieldMove is the name with which a step declares that it knows ValuesMove.
+const FieldMove = "move"
+
 // FieldApprovals is the name with which a step declares that it knows JobSpec.Approvals.
 const FieldApprovals = "approvals"
 
@@ -252,7 +255,7 @@ type SpecVar struct {
 
 // ValuesRef names sensitive values that the step fetches, and the digest of what it must get.
 type ValuesRef struct {
-	Name   string `json:"name"`   // ValuesInputs, ValuesParams, ValuesLast, ValuesEnv, or ValuesOutputs and the component's name
+	Name   string `json:"name"`   // ValuesInputs, ValuesParams, ValuesLast, ValuesEnv, ValuesMove, or ValuesOutputs and the component's name
 	Digest []byte `json:"digest"` // HMAC-SHA256 of the fetched bytes under the step's lease token
 	// Encrypted lists the fetched values that only the customer's side can open, sorted by name: each is the encrypted value as
 	// base64. A step that does not know the field refuses the spec, because it would give the encrypted value to its tool.
@@ -266,6 +269,7 @@ const (
 	ValuesLast    = "last"        // variables of the component's last plan or apply
 	ValuesOutputs = "components." // outputs of a component, whose name follows
 	ValuesEnv     = "environment" // encrypted environment variables of the install
+	ValuesMove    = "move"        // secrets of the install that the control plane can open: the step encrypts them, and its tool does not get them
 )
 
 // ValuesDigest returns the digest of the bytes that a step fetches under a name. The key is the lease token, which the

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/local"
 	"github.com/fairlead/fairlead/test/canary"
@@ -185,15 +186,18 @@ printf '{"token": {"value": "%s", "sensitive": true}}\n' "$(cat "$folder/script"
 
 // nest is a whole control plane in this process, with an agent whose steps are processes, and everything that leaves and reaches it.
 type nest struct {
-	t       *testing.T
-	dir     string // of the test
-	folder  string // of the files of the app, on the runner's machine
-	data    string // of the control plane
-	install string // its name
-	keyed   bool   // the agent has a seed of install keys
-	agent   *e2e.Process
-	cli     string
-	env     []string
+	t        *testing.T
+	dir      string   // of the test
+	folder   string   // of the files of the app, on the runner's machine
+	data     string   // of the control plane
+	install  string   // its name
+	waiting  string   // the deployment whose plan waits for a person
+	runner   []string // the agent's program and its arguments
+	agentEnv []string
+	keyed    bool // the agent has a seed of install keys
+	agent    *e2e.Process
+	cli      string
+	env      []string
 
 	mu    sync.Mutex
 	known map[string][]byte // by place and a number
@@ -320,7 +324,7 @@ func (n *nest) through(deployment, component, tool string) {
 func newNest(t *testing.T, programs e2e.Programs, keyed bool) *nest {
 	dir := t.TempDir()
 	n := &nest{t: t, dir: dir, folder: filepath.Join(dir, "folder"), data: filepath.Join(dir, "server"), keyed: keyed, cli: programs.Command, known: map[string][]byte{}}
-	server, err := local.Start(t.Context(), local.Options{Data: n.data, Listen: "127.0.0.1:0", Version: "test", Storage: "http", Endpoints: n,
+	server, err := local.Start(t.Context(), local.Options{Data: n.data, Listen: "127.0.0.1:0", Version: "test", Storage: "http", Endpoints: n, CheckpointEvery: 200 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
@@ -349,20 +353,59 @@ func newNest(t *testing.T, programs e2e.Programs, keyed bool) *nest {
 	}
 	n.install = canary.Text(installName)
 	n.fairlead("runner", "enrol", "local", "--out", filepath.Join(dir, "enrolment"))
-	cmd := exec.Command(programs.Runner, "agent", "--shared-process", "true", "--url", front.URL, "--data", filepath.Join(dir, "runner"), "--enrolment-token-file", filepath.Join(dir, "enrolment"), "--log-level", "debug")
-	cmd.Env = append(slices.Clone(n.env[:2]), "FAIRLEAD_TOFU="+programs.Tool, "GORACE=atexit_sleep_ms=0", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", fmt.Sprintf("FAIRLEAD_MAKE_INSTALL_KEY=%t", keyed),
+	n.runner, n.agentEnv = []string{programs.Runner, "agent", "--shared-process", "true", "--url", front.URL, "--data", filepath.Join(dir, "runner"), "--enrolment-token-file", filepath.Join(dir, "enrolment"), "--log-level", "debug"}, append(slices.Clone(n.env[:2]), "FAIRLEAD_TOFU="+programs.Tool, "GORACE=atexit_sleep_ms=0", "FAIRLEAD_STATUS_ADDRESS=127.0.0.1:0", fmt.Sprintf("FAIRLEAD_MAKE_INSTALL_KEY=%t", keyed),
 		fmt.Sprintf(`FAIRLEAD_AGENT_CONFIG={"runner_configuration": {"type": "local"}, "secrets": {"db/var.customers": "file:%s"}}`, filepath.Join(n.folder, "customers")))
+	n.startAgent()
+	return n
+}
+
+// startAgent starts the agent and waits until it is ready.
+func (n *nest) startAgent() {
+	t := n.t
+	t.Helper()
+	cmd := exec.Command(n.runner[0], n.runner[1:]...)
+	cmd.Env = n.agentEnv
+	var err error
 	if n.agent, err = e2e.Launch("fairlead-runner agent", cmd, nil); err != nil {
 		t.Fatal(err)
 	}
+	agent := n.agent
 	t.Cleanup(func() {
-		n.agent.Kill()
+		agent.Kill()
 		if t.Failed() {
-			t.Logf("the agent's output:\n%s", n.agent.Output())
+			t.Logf("the agent's output:\n%s", agent.Output())
 		}
 	})
-	e2e.Until(t, "the agent is ready", func() bool { return strings.Contains(n.agent.Output(), "ready") })
-	return n
+	e2e.Until(t, "the agent is ready", func() bool { return strings.Contains(agent.Output(), "ready") })
+}
+
+// moves gives the runner a seed, and deploys the changed state. It returns the canaries of people that the control plane can open then.
+// The file of the database may still have a sealed copy in a free page.
+func (n *nest) moves(search *canary.Search) []string {
+	n.t.Helper()
+	n.agent.Kill()
+	cmd := exec.CommandContext(n.t.Context(), n.runner[0], "install-key", "rotate", "--data", filepath.Join(n.dir, "runner"))
+	cmd.Env = n.agentEnv
+	if out, err := cmd.CombinedOutput(); err != nil {
+		n.t.Fatalf("make the seed: %v: %s", err, out)
+	}
+	n.startAgent()
+	n.fairlead("deployment", "cancel", n.waiting)
+	n.fairlead("install", "deploy", n.install, "--auto-approve")
+	e2e.Until(n.t, "the audit has an entry for each change, and keeps none", func() bool {
+		left := 0
+		for _, table := range []string{"noted", "changes"} {
+			if err := values(filepath.Join(n.data, "table.db"), table, func([]byte) { left++ }); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+		return left == 0
+	})
+	found := map[string]canary.Find{}
+	if err := rows(filepath.Join(n.data, "table.db"), func(value []byte) { maps.Copy(found, search.In(value)) }); err != nil {
+		n.t.Fatal(err)
+	}
+	return canary.Names(found)
 }
 
 // deploys deploys the app, runs its action, and leaves a plan that waits for a person. It returns the canaries.
@@ -391,6 +434,7 @@ func (n *nest) deploys() map[string]string {
 
 	n.write(filepath.Join(n.folder, "state"), texts[inPlan], 0o644)
 	second := strings.TrimSpace(n.fairlead("install", "deploy", n.install, "--refresh", "--detach"))
+	n.waiting = second
 	e2e.Until(n.t, "the second plan waits for a person", func() bool {
 		return strings.Contains(n.fairlead("deployment", "show", second, "--json"), `"awaiting-approval"`)
 	})
@@ -488,14 +532,24 @@ func rows(path string, note func([]byte)) error {
 	defer db.Close()
 	tables, err := column(db, "SELECT name FROM sqlite_master WHERE type = 'table'")
 	for _, table := range tables {
-		columns, e := column(db, "SELECT name FROM pragma_table_info('"+string(table)+"')")
+		err = errors.Join(err, values(path, string(table), note))
+	}
+	return err
+}
+
+// values notes each value of a table of a database.
+func values(path, table string, note func([]byte)) error {
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	columns, err := column(db, "SELECT name FROM pragma_table_info('"+table+"')")
+	for _, name := range columns {
+		all, e := column(db, fmt.Sprintf("SELECT %q FROM %q", name, table))
 		err = errors.Join(err, e)
-		for _, name := range columns {
-			values, e := column(db, fmt.Sprintf("SELECT %q FROM %q", name, table))
-			err = errors.Join(err, e)
-			for _, value := range values {
-				note(value)
-			}
+		for _, value := range all {
+			note(value)
 		}
 	}
 	return err
@@ -596,6 +650,12 @@ func TestControlPlaneOpensNoSecretOfACustomer(t *testing.T) {
 				}
 				if got := strings.Join(slices.Sorted(maps.Keys(places[place])), ", "); got != want {
 					t.Errorf("the %s is in %q, want %q", place, got, want)
+				}
+			}
+			if !keyed {
+				want := fmt.Sprint([]string{installName, actionParam + " (opened)", ofGroup + " (opened)", ofApp + " (opened)", ofRunner + " (opened)"})
+				if got := fmt.Sprint(n.moves(search)); got != want {
+					t.Errorf("after the runner got a seed and deployed, the table has %s, want %s", got, want)
 				}
 			}
 		})

@@ -457,7 +457,7 @@ func (s *server) stepRoutes(c *control.Control) {
 	s.signingRoute(c)
 	type values struct {
 		JobPath
-		Name string `path:"name" pattern:"^(inputs|params|last|environment|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`
+		Name string `path:"name" pattern:"^(inputs|params|last|environment|move|components\\.[a-z0-9-]+)$" maxLength:"100" doc:"Name of the values in the job's spec"`
 	}
 	register(s, op{Route: wire.GetValues, auth: leaseToken, may: byCredential(), tag: "Steps", summary: "Get sensitive values that the job's spec names",
 		doc:      "The answer is a JSON object. The spec has its HMAC-SHA256 under the lease token.",
@@ -522,6 +522,10 @@ func readReport(in wire.FinishRequest) control.Report {
 	rep.Outputs = make(map[string]control.Output, len(in.Outputs))
 	for name, o := range in.Outputs {
 		rep.Outputs[name] = control.Output{Value: o.Value, Sensitive: o.Sensitive, Encrypted: readEncrypted(o.Encrypted)}
+	}
+	rep.Moved = make(map[string]control.MovedSecret, len(in.Moved))
+	for place, m := range in.Moved {
+		rep.Moved[place] = control.MovedSecret{Encrypted: *readEncrypted(&m.Encrypted), Of: m.Of}
 	}
 	return rep
 }

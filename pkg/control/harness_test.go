@@ -48,9 +48,10 @@ type plane struct {
 	finished func(error) bool
 	// stepFault returns the fault of a step. If stepFault is nil, no step has a fault.
 	stepFault func(events.JobSpec) stepFault
-	seeds     string   // of the customer: steps encrypt what they produce; "": the runner has no seed
-	envelopes [][]byte // the specs of all jobs that started
-	refused   []string // the jobs whose reports were refused as stale
+	moved     map[string]control.MovedSecret // what the running step encrypts of the stored secrets
+	seeds     string                         // of the customer: steps encrypt what they produce; "": the runner has no seed
+	envelopes [][]byte                       // the specs of all jobs that started
+	refused   []string                       // the jobs whose reports were refused as stale
 	sleep     func(time.Duration)
 	turn      func() // is called before each request, and can select another control plane; nil: there is one
 }
@@ -257,7 +258,7 @@ func (p *plane) step(c control.Claim) {
 	h := control.Holder{Job: c.ID, Epoch: c.Lease.Epoch}
 	var started control.Started
 	err := p.try(func() (err error) {
-		started, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234", events.FieldVersion, events.FieldProvenance)
+		started, err = p.StartJob(p.ctx, c.ID, c.Lease.Epoch, "step-1234", events.FieldVersion, events.FieldProvenance, events.FieldMove)
 		return
 	})
 	if fairlead.KindOf(err) == fairlead.KindStale {
@@ -295,6 +296,10 @@ func (p *plane) step(c control.Claim) {
 	line := []byte("tool: " + spec.Operation + "\n")
 	p.must("append log", func() error { _, err := p.AppendLog(p.ctx, h, 0, line); return err })
 	rep.LogSize, rep.LogCRC32 = int64(len(line)), crc32.ChecksumIEEE(line)
+	rep.Moved = p.moved
+	if p.moved != nil {
+		rep.Key = p.keys(spec.Install).Current().Public().String()
+	}
 	err = p.try(func() error { return p.FinishJob(p.ctx, h, rep) })
 	if fairlead.KindOf(err) == fairlead.KindStale {
 		p.refused = append(p.refused, string(c.ID))

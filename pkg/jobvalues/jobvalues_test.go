@@ -181,3 +181,43 @@ func TestEncryptedEnvironmentIsOpenedForItsName(t *testing.T) {
 		}
 	}
 }
+
+// A step encrypts what the control plane stored for inputs and variables. It encrypts nothing for the place of an output, and leaves no
+// proof that it made the value: the control plane could have any value of its own confirmed.
+func TestStepMovesOnlyInputsAndVariables(t *testing.T) {
+	ring, err := installkey.NewRing(strings.Repeat("Seed", 12), "ins_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	move := func(places ...string) (map[string]jobvalues.Moved, error) {
+		v := jobvalues.Values{}
+		for _, place := range places {
+			v.AddMoving(place, "hush", "of-"+place)
+		}
+		packed, _, err := v.Pack(events.ValuesMove)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return jobvalues.Move(packed, ring.Current().Public().Seal, ring.Current().FingerprintKey())
+	}
+	moved, err := move("input/password", "variable/TOKEN")
+	if err != nil || len(moved) != 2 {
+		t.Fatalf("moved %d values: %v", len(moved), err)
+	}
+	for place, m := range moved {
+		if value, err := ring.Open(place, m.Encrypted); err != nil || string(value) != `"hush"` || m.Of != "of-"+place || m.Type != "string" || m.Fingerprint == "" {
+			t.Errorf("%s is %+v, %s, %v", place, m, value, err)
+		}
+		if _, err := ring.OpenOwn(place, m.Encrypted); !errors.Is(err, installkey.ErrForeign) {
+			t.Errorf("%s has a proof of its origin: %v", place, err)
+		}
+	}
+	for _, place := range []string{"output/db/password", "param/key", "state/db", "", "inputs/password"} {
+		if moved, err := move("input/password", place); err == nil || moved != nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("the place %q: %v, %v", place, moved, err)
+		}
+	}
+	if _, err := jobvalues.Move([]byte(`{"input/x": "hush"}`), ring.Current().Public().Seal, nil); err == nil || strings.Contains(err.Error(), "hush") {
+		t.Errorf("values of another form: %v", err)
+	}
+}

@@ -52,9 +52,10 @@ type execution struct {
 	Env
 	in             attempt.Input
 	dir            attempt.Dir
-	workspace      *workspace.Held // nil until the step has a workspace
-	keys           installkey.Ring // of the install; zero until the step has taken them, and if the runner has no seed
-	renewals, late atomic.Int64    // renewals: number of renewals of the lease; late: number of late renewals
+	workspace      *workspace.Held       // nil until the step has a workspace
+	keys           installkey.Ring       // of the install; zero until the step has taken them, and if the runner has no seed
+	moved          map[string]wire.Moved // secrets of the install that the report has, so that the control plane can no longer open them
+	renewals, late atomic.Int64          // renewals: number of renewals of the lease; late: number of late renewals
 }
 
 // stop is the reason why the step stopped a job before the plugin had ended. It is the cause of the plugin's context.
@@ -131,7 +132,7 @@ const promptAnswer = 2 * time.Second
 // start exchanges the launch token for the spec. If the answer is lost, it repeats the request with the same step ID and
 // gets the same answer. The step ID is in no file: with it and the launch token, a tool could get the lease of its job.
 func (a *execution) start(ctx context.Context, c *client.Client, token string) (wire.Started, error) {
-	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance, events.FieldApprovals, events.FieldAudit}}
+	in := wire.StartRequest{StepID: a.NewID(), Fields: []string{events.FieldVersion, events.FieldProvenance, events.FieldApprovals, events.FieldAudit, events.FieldMove}}
 	return retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.Started, error) {
 		// Each try has a new proof, because STS refuses an old one. The client's own repetitions take seconds.
 		var err error

@@ -23,6 +23,10 @@ func (a *execution) resolve(ctx context.Context, c *client.Client, leaseToken st
 		packed, err := retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) ([]byte, error) {
 			return c.GetValues(ctx, string(a.in.Job), ref.Name)
 		})
+		if ref.Name == events.ValuesMove {
+			a.move(ref, leaseToken, packed, err)
+			continue
+		}
 		if err != nil {
 			return valuesError(ctx, ref.Name, err)
 		}
@@ -47,6 +51,29 @@ func (a *execution) resolve(ctx context.Context, c *client.Client, leaseToken st
 	return nil
 }
 
+// move encrypts the secrets that the control plane sealed in an earlier release, or before the runner had a seed. The job does not
+// need them, so a failure leaves them to the next job. The control plane chose the values: they get no proof of their origin.
+func (a *execution) move(ref events.ValuesRef, leaseToken string, packed []byte, err error) {
+	if a.keys.IsZero() {
+		return
+	}
+	if err == nil && !ref.Matches(leaseToken, packed) {
+		err = errors.New("they have changed since the job started")
+	}
+	var moved map[string]jobvalues.Moved
+	if err == nil {
+		moved, err = jobvalues.Move(packed, a.keys.Current().Public().Seal, a.keys.Current().FingerprintKey())
+	}
+	if err != nil {
+		a.Log.Warn("the stored secrets of the install are not encrypted by this job", "job", a.in.Job, "err", err)
+		return
+	}
+	a.moved = make(map[string]wire.Moved, len(moved))
+	for place, m := range moved {
+		a.moved[place] = wire.Moved{Encrypted: wire.Encrypted{Bytes: m.Encrypted, Type: m.Type, Size: m.Size, Fingerprint: m.Fingerprint}, Of: m.Of}
+	}
+}
+
 // open opens an encrypted value of the install. Outputs come from steps, so an output that anyone else encrypted is refused.
 func (a *execution) open(place string, sealed []byte) ([]byte, error) {
 	if jobvalues.OfSteps(place) {
@@ -62,6 +89,7 @@ func (a *execution) encrypt(report *wire.FinishRequest) {
 		return
 	}
 	report.Key = a.keys.Current().Public().String()
+	report.Moved = a.moved
 	out := make(map[string]wire.FullOutput, len(report.Outputs))
 	for name, o := range report.Outputs {
 		if !o.Sensitive {

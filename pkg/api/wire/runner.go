@@ -472,6 +472,7 @@ type FinishRequest struct {
 	Built    *Built                `json:"built,omitempty" doc:"Of a build that succeeded"`
 	Outputs  map[string]FullOutput `json:"outputs,omitempty" doc:"All outputs in the state after the job"`
 	Key      string                `json:"install_key,omitempty" maxLength:"100" doc:"The public key with which the step encrypts secrets of the install; absent: the runner has no seed"`
+	Moved    map[string]Moved      `json:"moved,omitempty" doc:"Secrets of the install that the control plane sealed and the step has encrypted, by place"`
 	Log      LogEnd                `json:"log"`
 	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool has started to change resources"`
 	Salvaged *Salvaged             `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
@@ -489,6 +490,12 @@ type Built struct {
 // SignedProvenance is the statement about a build with the control plane's signature.
 type SignedProvenance struct {
 	Envelope []byte `json:"envelope" doc:"The DSSE envelope of the statement, as JSON; base64"`
+}
+
+// Moved is a secret that replaces one that the control plane sealed.
+type Moved struct {
+	Encrypted
+	Of string `json:"of" maxLength:"100" doc:"Which sealed value it replaces, as the values of the job name it"`
 }
 
 // FullOutput is an output with its value, sensitive or not.

@@ -91,7 +91,7 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 			s.Approvals = [][]byte{j.Signature}
 		}
 	}
-	if err := setVars(tx, &s, inst.V, runner.V, v, j, leaseToken); err != nil {
+	if err := setVars(tx, &s, inst.V, runner.V, v, j, leaseToken, fields); err != nil {
 		return nil, err
 	}
 	if s.Applied, err = applied(tx, inst.V, v, t, j); err != nil {
@@ -197,6 +197,14 @@ func valuesOf(tx *kernel.Tx, inst store.Install, j store.Job, name string) (jobv
 		}
 		return values, err
 	}
+	if name == events.ValuesMove {
+		values := jobvalues.Values{}
+		runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
+		if err == nil {
+			err = catalog.Moving(tx, inst, runner.V, values)
+		}
+		return values, err
+	}
 	v, err := catalog.ReadVersion(tx, j.Version)
 	if err != nil {
 		return nil, err
@@ -206,10 +214,13 @@ func valuesOf(tx *kernel.Tx, inst store.Install, j store.Job, name string) (jobv
 }
 
 // setVars sets the spec's variables, and names the sensitive values that the step fetches.
-func setVars(tx *kernel.Tx, s *events.JobSpec, inst store.Install, runner store.Runner, v catalog.Version, j store.Job, leaseToken string) error {
+func setVars(tx *kernel.Tx, s *events.JobSpec, inst store.Install, runner store.Runner, v catalog.Version, j store.Job, leaseToken string, fields []string) error {
 	vars, err := jobVars(tx, inst, v, j)
 	if err == nil {
 		err = catalog.EncryptedEnvironment(tx, inst, runner, vars.Values)
+	}
+	if err == nil && slices.Contains(fields, events.FieldMove) {
+		err = catalog.Moving(tx, inst, runner, vars.Values)
 	}
 	if err != nil {
 		return err

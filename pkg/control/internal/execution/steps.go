@@ -144,6 +144,7 @@ type Report struct {
 	Outputs   map[string]catalog.Output // all outputs in the state after the job
 	Built     *Built                    // of a build that succeeded
 	Key       string                    // public key with which the step encrypts; "": its runner has no seed
+	Moved     map[string]catalog.Moved  // secrets of the install that the step has encrypted, by place
 	LogSize   int64
 	LogCRC32  uint32
 	Truncated bool
@@ -182,6 +183,9 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 		return err
 	}
 	if err := ex.keepKey(ctx, h, rep); err != nil {
+		return err
+	}
+	if err := ex.keepMoved(ctx, h, rep); err != nil {
 		return err
 	}
 	built, err := ex.attest(ctx, h, rep)
@@ -254,6 +258,41 @@ func (ex *Execution) keepKey(ctx context.Context, h kernel.Holder, rep Report) e
 			tx.PutInstall(in)
 		}
 		return nil
+	})
+}
+
+// keepMoved replaces the secrets of the job's install that the control plane sealed by what the step has encrypted. It has a commit of
+// its own, before the job ends, so that the end of the job records its component with them. While another job of the deployment runs,
+// it replaces nothing, because the spec of that job has the digest of what it must fetch; the next job that is alone replaces them.
+func (ex *Execution) keepMoved(ctx context.Context, h kernel.Holder, rep Report) error {
+	if len(rep.Moved) == 0 {
+		return nil
+	}
+	return ex.Transact(ctx, "keep the secrets that job "+string(h.Job)+" encrypted", func(tx *kernel.Tx) error {
+		r, err := ex.Store.Job(ctx, h.Job)
+		if err != nil || !r.V.State.Leased() || r.V.Lease.Epoch != h.Epoch {
+			return err // FinishJob then decides whether the report is stale or repeated
+		}
+		d, err := tx.Store.Deployment(ctx, r.V.Deployment)
+		if err != nil {
+			return err
+		}
+		for _, n := range d.V.Nodes {
+			for _, id := range []fairlead.JobID{n.PlanJob, n.ApplyJob} {
+				if id == "" || id == h.Job {
+					continue
+				}
+				other, err := ex.Store.Job(ctx, id)
+				if err != nil || other.V.State.Leased() {
+					return err
+				}
+			}
+		}
+		in, err := store.Optional(tx.Store.Install(ctx, r.V.Org, r.V.InstallName))
+		if err != nil || in.V.ID != r.V.Install {
+			return err
+		}
+		return catalog.KeepMoved(tx, in, rep.Moved)
 	})
 }
 

@@ -1,5 +1,5 @@
 // Package installkey seals values so that only the customer's side of one install can open them. The control plane is to
-// store and return the sealed bytes. It has no key that opens them. No program uses the package yet. The package is pure.
+// store and return the sealed bytes. It has no key that opens them. The package is pure.
 //
 // The customer's side keeps a *seed*: a random text, in a file, in a Secret of a cluster, or in a secret store under a key
 // of the customer. Each install that uses the seed has an X25519 key pair of its own, which is derived from the seed and the

@@ -43,14 +43,54 @@ type Set struct {
 
 // trie holds all forms of a Set's secrets. It is immutable after newTrie.
 type trie struct {
-	top    *edge          // leads to the root; its text is empty
-	first  [256]bool      // whether a secret can begin with the byte; skips most bytes of a log quickly
-	second [256][4]uint64 // for each first byte, a bit for each byte that can follow it
+	top    *edge           // leads to the root; its text is empty
+	first  [256]bool       // whether a secret can begin with the byte; skips most bytes of a log quickly
+	second [256][4]uint64  // for each first byte, a bit for each byte that can follow it
+	third  [1 << 10]uint64 // a bit for each hash of the first three bytes: with many secrets, most pairs of letters begin one
 }
 
-// begins reports whether a secret can begin with the first two bytes of b.
+// begins reports whether a secret can begin with the first three bytes of b.
 func (s *trie) begins(b []byte) bool {
-	return s.first[b[0]] && (len(b) == 1 || s.second[b[0]][b[1]>>6]>>(b[1]&63)&1 == 1)
+	if !s.first[b[0]] || len(b) > 1 && s.second[b[0]][b[1]>>6]>>(b[1]&63)&1 == 0 {
+		return false
+	}
+	if len(b) < 3 {
+		return true
+	}
+	h := hash(b[0], b[1], b[2])
+	return s.third[h>>6]>>(h&63)&1 == 1
+}
+
+// hash returns a hash of three bytes, of 16 bits.
+func hash(a, b, c byte) uint32 {
+	return (uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 0x9E3779B1 >> 16
+}
+
+// triple records that a secret can begin with the first three bytes of a text with single spaces. If one of them is a space, which
+// matches any white space, the third byte can be any.
+func (s *trie) triple(text string) {
+	switch strings.IndexByte(text[:3], ' ') {
+	case -1:
+		h := hash(text[0], text[1], text[2])
+		s.third[h>>6] |= 1 << (h & 63)
+	case 0: // no form begins with a space, but if one did, nothing may be overlooked
+		for i := range s.third {
+			s.third[i] = ^uint64(0)
+		}
+	case 1:
+		for _, space := range " \n\t\r" {
+			s.anyThird(text[0], byte(space))
+		}
+	default:
+		s.anyThird(text[0], text[1])
+	}
+}
+
+func (s *trie) anyThird(a, b byte) {
+	for c := range 256 {
+		h := hash(a, b, byte(c))
+		s.third[h>>6] |= 1 << (h & 63)
+	}
 }
 
 // pair records that a secret can begin with the bytes a and b.
@@ -121,6 +161,7 @@ func newTrie(values []json.RawMessage) *trie {
 		s.addJSON(v)
 	}
 	s.pair('f', 'l') // Fairlead's own tokens
+	s.anyThird('f', 'l')
 	for _, e := range s.top.to.next {
 		if len(e.text) > 1 {
 			s.pair(e.text[0], e.text[1])
@@ -178,7 +219,9 @@ func (s *trie) add(text string) {
 		return
 	}
 	n := s.top.to
-	for text = oneSpace(text); text != ""; {
+	text = oneSpace(text)
+	s.triple(text + "   ") // white space can shorten the text
+	for text != "" {
 		e := n.by(text[0])
 		if e == nil {
 			e = &edge{text, &node{}}

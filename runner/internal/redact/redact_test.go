@@ -388,6 +388,44 @@ func BenchmarkLog(b *testing.B) {
 	}
 }
 
+// The log of BenchmarkLog with the 50 secrets of a large job: passwords with special characters, tokens, and keys of several lines. Each is
+// looked for in all its forms. Every thousandth line has one.
+func BenchmarkLogWithFiftySecrets(b *testing.B) {
+	var secrets []json.RawMessage
+	var texts []string
+	for n := range 50 {
+		sum := sha256.Sum256([]byte{byte(n)})
+		text := base64.RawURLEncoding.EncodeToString(sum[:])
+		switch n % 5 {
+		case 1:
+			text = fmt.Sprintf(`p&"%s'<%d$`, text[:16], n)
+		case 2:
+			text = "-----BEGIN KEY-----\n" + text + "\n" + text[5:] + "\n-----END KEY-----\n"
+		}
+		secrets, texts = append(secrets, raw(text)), append(texts, text)
+	}
+	s := redact.New(secrets...)
+	var log []byte
+	for n := 0; len(log) < 10<<20; n++ {
+		log = fmt.Appendf(log, "module.m[%d].aws_instance.web: Creation complete after %ds [id=i-%x]\n  + tags = { Name = %q }\n", n%7, n%60, n*7919, wrap("The quick brown fox", 5, "-"))
+		log = fmt.Appendf(log, "terraform_data.d%d (local-exec): %s Step %d/9: RUN apt-get install -y curl\n", n%9, "2026-01-02T03:04:05Z", n%9)
+		if n%333 == 0 {
+			log = fmt.Appendf(log, "connecting with %s\n", texts[n/333%len(texts)])
+		}
+	}
+	b.SetBytes(int64(len(log)))
+	for b.Loop() {
+		w := s.NewWriter(io.Discard)
+		for rest := log; len(rest) > 0; {
+			n := min(len(rest), 4096)
+			if _, err := w.Write(rest[:n]); err != nil {
+				b.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
 // A secret that is added while the job runs is masked in all later writes, in all its forms.
 func TestAddedSecretIsMaskedInLaterWrites(t *testing.T) {
 	set := redact.New(json.RawMessage(`"first-secret"`))

@@ -16,24 +16,26 @@ import (
 // ISSUER to its URL. "token FILE AUDIENCE SUBJECT" writes a token of this issuer to FILE.
 func issuer(t *testing.T) (serve, sign func(*testscript.TestScript, bool, []string)) {
 	var mu sync.Mutex
-	var made *oidctest.Issuer
+	made := map[string]*oidctest.Issuer{} // by URL: stories run side by side
 	serve = func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) > 0 {
 			ts.Fatalf("usage: issuer")
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		made = oidctest.NewPlain(time.Now)
-		t.Cleanup(made.Close)
-		ts.Setenv("ISSUER", made.URL)
+		i := oidctest.NewPlain(time.Now)
+		t.Cleanup(i.Close)
+		made[i.URL] = i
+		ts.Setenv("ISSUER", i.URL)
 	}
 	sign = func(ts *testscript.TestScript, neg bool, args []string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if neg || len(args) != 3 || made == nil {
+		i := made[ts.Getenv("ISSUER")]
+		if neg || len(args) != 3 || i == nil {
 			ts.Fatalf("usage: token FILE AUDIENCE SUBJECT, after issuer")
 		}
-		ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(made.Token(args[1], map[string]any{"sub": args[2]})+"\n"), 0o600))
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(i.Token(args[1], map[string]any{"sub": args[2]})+"\n"), 0o600))
 	}
 	return serve, sign
 }

@@ -133,7 +133,7 @@ func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 		"metadata": map[string]any{"name": "issuer-discovery"}, "roleRef": map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:service-account-issuer-discovery"},
 		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:unauthenticated"}}})
 	f := newFederationBy(t, a.http.Transport)
-	rule := wire.TrustRule{Issuer: published.Issuer, Audience: "fairlead",
+	rule := wire.TokenRule{Issuer: published.Issuer, Audience: "fairlead",
 		Claims: map[string]string{"sub": "system:serviceaccount:default:runner", "/kubernetes.io/serviceaccount/uid": uid}}
 	for _, way := range []string{"published", "held"} {
 		if way == "held" {
@@ -143,9 +143,7 @@ func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 			t.Logf("SKIPPED: NO PUBLISHED KEYS. They are at %s, another host than the issuer %s.", published.Keys, published.Issuer)
 			continue
 		}
-		if _, err := f.c.CreateTrust(t.Context(), "acme", wire.CreateTrustRequest{Name: way, TrustRule: rule}); err != nil {
-			t.Fatal(err)
-		}
+		f.account(way, rule)
 		file := filepath.Join(t.TempDir(), "token")
 		try := func(token, data string) *agentProcess {
 			if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
@@ -164,18 +162,16 @@ func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 		}
 		p := try(a.tokenOf("runner", "fairlead"), t.TempDir())
 		f.check()
-		if s := f.sessions(); s[0].Trust != way || s[0].Subject != "system:serviceaccount:default:runner" {
+		if s := f.sessions(); s[0].ServiceAccount != way || s[0].Subject != "system:serviceaccount:default:runner" {
 			t.Errorf("the session is %+v", s[0])
 		}
 		p.kill()
-		if err := f.c.DeleteTrust(t.Context(), "acme", way); err != nil {
+		if err := f.c.UnassignServiceAccount(t.Context(), "acme", way); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// An account that is created again with the same name is another account.
-	if _, err := f.c.CreateTrust(t.Context(), "acme", wire.CreateTrustRequest{Name: "again", TrustRule: rule}); err != nil {
-		t.Fatal(err)
-	}
+	f.account("again", rule)
 	a.do(http.MethodDelete, accounts+"/runner", nil)
 	a.account("runner")
 	file := filepath.Join(t.TempDir(), "token")
@@ -183,5 +179,5 @@ func TestAgentUsesItsServiceAccountToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := f.start(t.TempDir(), "FAIRLEAD_OIDC_TOKEN_FILE="+file)
-	testserver.Until(t, "the refusal of an account that was created again", func() bool { return strings.Contains(p.out.String(), "does not match the trust of the runner") })
+	testserver.Until(t, "the refusal of an account that was created again", func() bool { return strings.Contains(p.out.String(), "does not match the rule") })
 }

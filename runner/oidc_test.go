@@ -71,10 +71,19 @@ func newFederationBy(t *testing.T, transport http.RoundTripper) *federation {
 	return f
 }
 
-func (f *federation) trust(name string, rule wire.TrustRule) {
+func (f *federation) trust(name string, rule wire.TokenRule) {
 	f.t.Helper()
 	rule.Issuer, rule.Audience = f.issuer.URL, "fairlead"
-	if _, err := f.c.CreateTrust(f.t.Context(), "acme", wire.CreateTrustRequest{Name: name, TrustRule: rule}); err != nil {
+	f.account(name, rule)
+}
+
+// account creates a service account and assigns it to the runner.
+func (f *federation) account(name string, rule wire.TokenRule) {
+	f.t.Helper()
+	if _, err := f.c.CreateServiceAccount(f.t.Context(), wire.CreateServiceAccountRequest{Name: name, ServiceAccountSettings: wire.ServiceAccountSettings{TokenRule: rule}}); err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := f.c.AssignServiceAccount(f.t.Context(), "acme", name); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -129,14 +138,14 @@ func (f *federation) sessions() []wire.RunnerSession {
 }
 
 // A real agent with only a token file of its platform can run jobs of a real control plane. After a restart on its data
-// folder, the agent can use the same token again. No other agent can use the token. If the trust is deleted, the agent's
+// folder, the agent can use the same token again. No other agent can use the token. If the service account is taken from the runner, the agent's
 // session ends.
 func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	t.Parallel()
 	issuer := oidctest.New(time.Now)
 	t.Cleanup(issuer.Close)
 	f := newFederation(t, issuer)
-	f.trust("cluster", wire.TrustRule{Claims: map[string]string{"sub": "system:serviceaccount:fairlead:runner-*"}})
+	f.trust("cluster", wire.TokenRule{Claims: map[string]string{"sub": "system:serviceaccount:fairlead:runner-*"}})
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(sub string) {
 		if err := os.WriteFile(file, []byte(issuer.Token("fairlead", map[string]any{"sub": sub})+"\n"), 0o600); err != nil {
@@ -147,7 +156,7 @@ func TestAgentUsesItsPlatformsToken(t *testing.T) {
 	data := t.TempDir()
 	a := f.start(data, "FAIRLEAD_OIDC_TOKEN_FILE="+file)
 	f.check()
-	if s := f.sessions(); len(s) != 1 || s[0].Trust != "cluster" || s[0].Subject != "system:serviceaccount:fairlead:runner-1" {
+	if s := f.sessions(); len(s) != 1 || s[0].ServiceAccount != "cluster" || s[0].Subject != "system:serviceaccount:fairlead:runner-1" {
 		t.Errorf("sessions %+v", s)
 	}
 	a.kill()
@@ -174,27 +183,27 @@ func TestAgentUsesItsPlatformsToken(t *testing.T) {
 		t.Errorf("the agent wrote %q", found)
 	}
 
-	// After the trust is deleted, the issuer's tokens are not accepted any more.
-	if err := f.c.DeleteTrust(t.Context(), "acme", "cluster"); err != nil {
+	// After the service account is taken from the runner, the issuer's tokens are not accepted any more.
+	if err := f.c.UnassignServiceAccount(t.Context(), "acme", "cluster"); err != nil {
 		t.Fatal(err)
 	}
 	j, err := f.c.CheckRunner(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.trust("other", wire.TrustRule{Claims: map[string]string{"sub": "system:serviceaccount:fairlead:new"}})
+	f.trust("other", wire.TokenRule{Claims: map[string]string{"sub": "system:serviceaccount:fairlead:new"}})
 	write("system:serviceaccount:fairlead:new")
 	// The agent reads the file again and authenticates with the new token.
 	testserver.Until(t, "the check with the new token", func() bool {
 		j, err = f.c.GetJob(t.Context(), j.ID)
 		return err == nil && j.State == "succeeded"
 	})
-	if s := f.sessions(); s[0].Trust != "other" || s[0].Subject != "system:serviceaccount:fairlead:new" {
+	if s := f.sessions(); s[0].ServiceAccount != "other" || s[0].Subject != "system:serviceaccount:fairlead:new" {
 		t.Errorf("the last session is %+v", s[0])
 	}
 }
 
-// A CI job and a virtual machine of Google Cloud request tokens with an audience that contains their purpose; a trust can
+// A CI job and a virtual machine of Google Cloud request tokens with an audience that contains their purpose; a service account can
 // require that.
 func TestAgentRequestsABoundToken(t *testing.T) {
 	t.Parallel()
@@ -215,9 +224,9 @@ func TestAgentRequestsABoundToken(t *testing.T) {
 	}))
 	t.Cleanup(platform.Close)
 	f := newFederation(t, issuer)
-	f.trust("ci", wire.TrustRule{Bound: true, Claims: map[string]string{"sub": "repo:acme/*:ref:refs/heads/main"}})
-	f.trust("gcp", wire.TrustRule{Bound: true, Claims: map[string]string{"sub": "1234567890"}})
-	f.trust("azure", wire.TrustRule{Claims: map[string]string{"sub": "some-object"}})
+	f.trust("ci", wire.TokenRule{Bound: true, Claims: map[string]string{"sub": "repo:acme/*:ref:refs/heads/main"}})
+	f.trust("gcp", wire.TokenRule{Bound: true, Claims: map[string]string{"sub": "1234567890"}})
+	f.trust("azure", wire.TokenRule{Claims: map[string]string{"sub": "some-object"}})
 	for _, of := range []struct {
 		trust string
 		env   []string
@@ -228,7 +237,7 @@ func TestAgentRequestsABoundToken(t *testing.T) {
 	} {
 		a := f.start(t.TempDir(), append(of.env, "FAIRLEAD_OIDC_AUDIENCE=fairlead")...)
 		f.check()
-		if s := f.sessions(); s[0].Trust != of.trust {
+		if s := f.sessions(); s[0].ServiceAccount != of.trust {
 			t.Errorf("%s: the last session is %+v", of.trust, s[0])
 		}
 		a.kill()

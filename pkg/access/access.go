@@ -55,7 +55,7 @@ func Rights() []Described {
 		{EditApp, "publish, build and delete apps, and set their variables"},
 		{ManageRunners, "create, change and delete runners, runner rules and groups"},
 		{ManageWebhooks, "create and delete webhooks, and see their deliveries"},
-		{ManagePeople, "create and revoke API tokens, invite and change users"},
+		{ManagePeople, "create and revoke API tokens, invite and change users, create and change service accounts"},
 		{Operate, "change what all orgs share"},
 	}
 }
@@ -150,6 +150,8 @@ type Kind string
 const (
 	Token Kind = "token" // an API token
 	User  Kind = "user"  // a person who has logged in
+	// ServiceAccount is a program that has proved its identity by a token of its platform.
+	ServiceAccount Kind = "service-account"
 )
 
 // Principal is the authenticated sender of a request of the control API.

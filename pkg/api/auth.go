@@ -57,7 +57,7 @@ func callerOf(ctx context.Context) caller {
 // the caller's identity.
 var (
 	unauthenticated = scheme{}
-	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool; or the token of a login (`flu_…`), of a person for hours.",
+	apiToken        = scheme{name: "apiToken", http: "bearer", doc: "An API token (`fla_…`), of a person or a tool; the token of a login (`flu_…`), of a person for hours; or the token of a service account (`flm_…`), of a program for an hour.",
 		find: func(ctx context.Context, s *server, token string, _ fairlead.JobID) (caller, error) {
 			who, err := s.user(ctx, token)
 			return caller{org: who.Org, who: who, user: control.UserOf(who), token: token}, err

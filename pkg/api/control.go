@@ -74,7 +74,7 @@ func (s *server) controlRoutes() {
 	s.jobRoutes(c)
 	s.runnerAdminRoutes(c)
 	s.runnerConfigRoutes(c)
-	s.trustRoutes(c)
+	s.accountRoutes(c)
 	s.placementRoutes(c)
 	s.groupRoutes(c)
 	s.webhookRoutes(c)

@@ -9,10 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
+	"github.com/fairlead/fairlead/pkg/identity/oidc"
+	"github.com/fairlead/fairlead/pkg/identity/oidctest"
 )
 
 // ruled is what the test expects of a route of the control API: the right that a caller needs, and the object on which. It is
@@ -23,7 +26,7 @@ type ruled struct{ right, on string }
 const (
 	onInstall = "install"
 	onApp     = "app"
-	onFleet   = "fleet" // a runner, runner rule or group of eu/prod
+	onFleet   = "fleet" // a runner, runner rule, service account or group of eu/prod
 	onStack   = "stack" // the install, and the runner that a stack would run
 	onOrg     = "org"
 	onShared  = "shared"
@@ -49,10 +52,11 @@ var ruleOf = map[string]ruled{
 
 	"create-runner": {"manage-runners", onFleet}, "update-runner": {"manage-runners", onFleet}, "delete-runner": {"manage-runners", onFleet}, "set-runner-mode": {"manage-runners", onFleet},
 	"create-enrolment": {"manage-runners", onFleet}, "check-runner": {"manage-runners", onFleet}, "ask-runner-log": {"manage-runners", onFleet}, "end-session": {"manage-runners", onFleet},
-	"revoke-agent": {"manage-runners", onFleet}, "create-trust": {"manage-runners", onFleet}, "update-trust": {"manage-runners", onFleet}, "delete-trust": {"manage-runners", onFleet},
+	"revoke-agent": {"manage-runners", onFleet}, "assign-service-account": {"manage-runners", onFleet}, "unassign-service-account": {"manage-runners", onFleet},
+	"create-service-account": {"manage-people", onFleet}, "update-service-account": {"manage-people", onFleet}, "delete-service-account": {"manage-people", onFleet},
 	"create-runner-rule": {"manage-runners", onFleet}, "delete-runner-rule": {"manage-runners", onFleet},
 	"create-group": {"manage-runners", onFleet}, "update-group": {"manage-runners", onFleet}, "delete-group": {"manage-runners", onFleet},
-	"get-runner": {"view", onFleet}, "list-agents": {"view", onFleet}, "list-trusts": {"view", onFleet}, "get-trust": {"view", onFleet}, "get-group": {"view", onFleet},
+	"get-runner": {"view", onFleet}, "list-agents": {"view", onFleet}, "get-service-account": {"view", onFleet}, "get-group": {"view", onFleet},
 
 	"set-runner-channel": {"operate", onShared}, "delete-runner-channel": {"operate", onShared}, "list-runner-channels": {"view", onShared},
 
@@ -67,7 +71,7 @@ var ruleOf = map[string]ruled{
 	"log-out": {"", onNothing}, "get-caller": {"", onNothing}, "list-users": {"", onNothing},
 
 	"upload-part": {"", onNothing}, "download-part": {"", onNothing}, "check-stack": {"", onNothing}, "list-apps": {"", onNothing}, "list-installs": {"", onNothing},
-	"list-groups": {"", onNothing}, "list-runner-rules": {"", onNothing}, "list-runners": {"", onNothing}, "list-stacks": {"", onNothing}, "list-tokens": {"", onNothing}, "list-webhooks": {"", onNothing},
+	"list-groups": {"", onNothing}, "list-runner-rules": {"", onNothing}, "list-runners": {"", onNothing}, "list-stacks": {"", onNothing}, "list-tokens": {"", onNothing}, "list-service-accounts": {"", onNothing}, "list-webhooks": {"", onNothing},
 }
 
 // rightsOf is the table of the page, a second time.
@@ -90,6 +94,7 @@ type credential struct {
 	role, place string
 	operator    bool
 	stranger    bool // an owner of another org
+	program     bool // has logged in as a service account
 	token       string
 }
 
@@ -99,6 +104,9 @@ func (c credential) String() string {
 	}
 	if c.operator {
 		return "an operator, " + c.role + " of " + c.place
+	}
+	if c.program {
+		return "a service account, " + c.role + " of " + c.place
 	}
 	return c.role + " of " + c.place
 }
@@ -125,7 +133,7 @@ type world struct {
 	*plane
 	credentials                         []credential
 	deployment, job, rule, key, session string
-	trust, webhook, victim, invited     func() // make the object again, if it is gone
+	account, webhook, victim, invited   func() // make the object again, if it is gone
 	tried                               int
 }
 
@@ -165,7 +173,11 @@ func newWorld(t *testing.T) *world {
 			}
 		}
 	}
-	w.trust = again("/v1/runners/eu/trusts", wire.CreateTrustRequest{Name: "builds", TrustRule: trustRule})
+	account := again("/v1/service-accounts", wire.CreateServiceAccountRequest{Name: "builds", Group: "eu/prod", ServiceAccountSettings: buildsAccount})
+	w.account = func() {
+		account()
+		call[wire.Runner](w.plane, "PUT", "/v1/runners/eu/service-accounts/builds", w.api, nil)
+	}
 	w.webhook = again("/v1/webhooks", wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"})
 	w.victim = again("/v1/tokens", wire.CreateTokenRequest{Name: "victim", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}})
 	w.invited = again("/v1/users", wire.InviteUserRequest{Email: "victim@example.com", Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}})
@@ -174,7 +186,7 @@ func newWorld(t *testing.T) *world {
 			w.credentials = append(w.credentials, w.credential(role, place))
 		}
 	}
-	w.credentials = append(w.credentials, w.credential("viewer", "group:eu/prod"))
+	w.credentials = append(w.credentials, w.credential("viewer", "group:eu/prod"), w.programAt("deployer", "group:eu"), w.programAt("owner", "app:mail"))
 	for _, role := range []string{"viewer", "security"} {
 		for _, place := range []string{"install:acme", "install:globex"} {
 			w.credentials = append(w.credentials, w.personAt(role, place))
@@ -191,12 +203,24 @@ func newWorld(t *testing.T) *world {
 func (w *world) credential(role, place string) credential {
 	w.t.Helper()
 	for _, c := range w.credentials {
-		if c.role == role && c.place == place && !c.operator {
+		if c.role == role && c.place == place && !c.operator && !c.program {
 			return c
 		}
 	}
 	in := wire.CreateTokenRequest{Name: role + "-" + strings.NewReplacer(":", "-", "/", "-").Replace(place+"-x"), Roles: []wire.RoleBinding{bindingAt(role, place)}}
 	return credential{role: role, place: place, token: call[wire.Token](w.plane, "POST", "/v1/tokens", w.api, in).Token}
+}
+
+// programAt returns a program that has logged in as a service account.
+func (w *world) programAt(role, place string) credential {
+	w.t.Helper()
+	issuer := oidctest.Unserved("https://issuer.example", time.Now)
+	w.OIDC = oidc.NewVerifier(handled{issuer}, time.Now, oidc.Rules{})
+	name := "program-" + role
+	call[wire.ServiceAccount](w.plane, "POST", "/v1/service-accounts", w.api, wire.CreateServiceAccountRequest{Name: name, ServiceAccountSettings: wire.ServiceAccountSettings{
+		TokenRule: wire.TokenRule{Issuer: issuer.URL, Audience: "fairlead", Claims: map[string]string{"sub": role}, Keys: issuer.KeySet()}, Roles: []wire.RoleBinding{bindingAt(role, place)}}})
+	in := wire.LogInServiceAccountRequest{Token: issuer.Token("fairlead", map[string]any{"sub": role})}
+	return credential{role: role, place: place, program: true, token: call[wire.ServiceAccountLogin](w.plane, "POST", "/v1/service-accounts/"+name+"/logins", "", in).Token}
 }
 
 // personAt returns a person of a customer, who has logged in with a link.
@@ -233,7 +257,7 @@ func (w *world) makeRule() string {
 // restore makes what the last request may have removed.
 func (w *world) restore() {
 	w.makeRule()
-	w.trust()
+	w.account()
 	w.webhook()
 	w.victim()
 	w.invited()
@@ -262,10 +286,10 @@ func (w *world) body(c *fuzzed, tg target) any {
 		return wire.CreateRunnerRuleRequest{Runner: "eu", Group: "eu/prod"}
 	case "create-group":
 		return wire.CreateGroupRequest{Path: "eu/prod"}
-	case "create-trust":
-		return wire.CreateTrustRequest{Name: "builds", TrustRule: trustRule}
-	case "update-trust":
-		return trustRule
+	case "create-service-account":
+		return wire.CreateServiceAccountRequest{Name: "builds", Group: "eu/prod", ServiceAccountSettings: buildsAccount}
+	case "update-service-account":
+		return buildsAccount
 	case "create-webhook":
 		return wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"}
 	case "create-token":
@@ -304,7 +328,7 @@ var queries = map[string]url.Values{
 func (w *world) ask(c *fuzzed, tg target, token string) result {
 	w.tried++
 	path := strings.NewReplacer("{app}", "shop", "{version}", "none", "{install}", "acme", "{component}", "network", "{deployment}", w.deployment, "{job}", w.job, "{runner}", "eu",
-		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{trust}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{user}", "victim@example.com", "{issuer}", "work", "{org}", "none", "{channel}", "stable", "{chain}", "org",
+		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{account}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{user}", "victim@example.com", "{issuer}", "work", "{org}", "none", "{channel}", "stable", "{chain}", "org",
 		"{action}", "none", "{digest}", strings.Repeat("0", 64), "{part}", "0").Replace(tg.path)
 	if strings.Contains(path, "{") {
 		w.t.Fatalf("%s: the test has no object for the path %s", tg.op.OperationID, path)
@@ -331,7 +355,7 @@ var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-
 
 // ofTheCallersOrg are the operations that name nothing that exists, or an app, which an org can have under the name of another
 // org's app: a stranger may ask, and changes its own org.
-var ofTheCallersOrg = []string{"publish-version", "build-app", "open-registry", "create-install", "create-runner", "create-runner-rule", "create-group", "create-webhook", "create-token", "get-limits", "get-audit", "list-audit-chains", "list-audit-entries", "list-audit-checkpoints", "invite-user",
+var ofTheCallersOrg = []string{"publish-version", "build-app", "open-registry", "create-install", "create-runner", "create-runner-rule", "create-group", "create-webhook", "create-token", "create-service-account", "get-limits", "get-audit", "list-audit-chains", "list-audit-entries", "list-audit-checkpoints", "invite-user",
 	"put-stack"} // no template is published, which this route checks before it looks for the install
 
 // Every route of the control API × each role at each place, another org, and an operator, generated from the document. A caller
@@ -356,7 +380,7 @@ func TestEveryRouteDeniesByItsRule(t *testing.T) {
 		}
 		for _, allowed := range []bool{false, true} { // first those who change nothing
 			for _, who := range w.credentials {
-				if who.may(rule.right, rule.on) != allowed || who.stranger && slices.Contains(ofTheCallersOrg, id) || id == "log-out" && strings.HasPrefix(who.place, "install:") {
+				if who.may(rule.right, rule.on) != allowed || who.stranger && slices.Contains(ofTheCallersOrg, id) || id == "log-out" && (strings.HasPrefix(who.place, "install:") || who.program) {
 					continue // a login that logs out asks nothing more
 				}
 				if allowed {
@@ -400,7 +424,7 @@ func (w *world) judge(tg target, rule ruled, who credential, res result, allowed
 		rule.on == onToken && id != "create-token" && id != "invite-user" || rule.on == onOrg && strings.Contains(tg.path, "{") && !who.may("view", onOrg)
 	want := []string{"role-missing", "operator-only"}
 	if hidden {
-		want = []string{"app-not-found", "install-not-found", "deployment-not-found", "job-not-found", "runner-not-found", "group-not-found", "rule-not-found", "token-not-found", "user-not-found", "webhook-not-found"}
+		want = []string{"app-not-found", "install-not-found", "deployment-not-found", "job-not-found", "runner-not-found", "group-not-found", "rule-not-found", "token-not-found", "user-not-found", "webhook-not-found", "service-account-not-found"}
 	}
 	if !slices.Contains(want, code) {
 		w.t.Errorf("%s\nwant one of %v", what, want)
@@ -426,6 +450,7 @@ func TestListsHoldWhatTheCallerSees(t *testing.T) {
 		"runners":      {"/v1/runners?", map[string]string{"": "eu local us", "group:eu": "eu", "group:us": "us", "app:shop": "", "app:mail": "", "install:acme": ""}},
 		"groups":       {"/v1/groups?", map[string]string{"": "eu eu/prod us", "group:eu": "eu eu/prod", "group:us": "us", "app:shop": "", "app:mail": "", "install:acme": ""}},
 		"rules":        {"/v1/runner-rules?", map[string]string{"": "eu us", "group:eu": "eu", "group:us": "us", "app:shop": "", "app:mail": "", "install:acme": ""}},
+		"accounts":     {"/v1/service-accounts?", map[string]string{"": "builds program-deployer program-owner", "group:eu": "builds", "group:us": "", "app:shop": "", "app:mail": "", "install:acme": ""}},
 		"webhooks":     {"/v1/webhooks?", map[string]string{"": "hook", "group:eu": "", "group:us": "", "app:shop": "", "app:mail": "", "install:acme": ""}},
 		"deployments":  {"/v1/deployments?", map[string]string{"": both, "group:eu": acme, "group:us": globex, "app:shop": acme, "app:mail": globex, "install:acme": acme}},
 		"jobs":         {"/v1/jobs?", map[string]string{"": both, "group:eu": acme, "group:us": globex, "app:shop": acme, "app:mail": globex, "install:acme": acme}},

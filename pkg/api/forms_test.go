@@ -92,7 +92,7 @@ func isOf(s map[string]any, kind string) bool {
 func (c *fuzzed) known() map[string]any {
 	return map[string]any{"app": "shop", "install": "idle", "runner": "local", "component": c.running.claim.Component, "group": "/", "path": "team",
 		"name": "another", "kind": "deploy", "storage": "http", "url": "https://203.0.113.9/hook", "account": "123456789012", "version": "v1.2.3", "step_id": "step-1234",
-		"epoch": 1, "expires_at": time.Now().Add(time.Hour), "token": "ci", "issuer": trustRule.Issuer, "audience": trustRule.Audience, "claims": trustRule.Claims,
+		"epoch": 1, "expires_at": time.Now().Add(time.Hour), "token": "ci", "issuer": tokenRule.Issuer, "audience": tokenRule.Audience, "claims": tokenRule.Claims,
 		"public_key": make([]byte, 32), "outcome": "failed", "reason": "killed"}
 }
 
@@ -262,8 +262,8 @@ var free = map[string]string{
 	"create-runner file":            "permitted only with a document",
 	"update-runner file":            "permitted only with a document",
 	"create-runner aws_role":        "an ARN of IAM",
-	"create-trust issuer":           "the URL of an issuer",
-	"update-trust issuer":           "the URL of an issuer",
+	"create-service-account issuer": "the URL of an issuer",
+	"update-service-account issuer": "the URL of an issuer",
 	"publish-version artifacts":     "an artifact for each component",
 	"approve-deployment signatures": "a signed approval in base64",
 }

@@ -107,17 +107,20 @@ func (c *fuzzed) furnish() {
 	c.t.Helper()
 	c.install("idle")
 	call[wire.Group](c.plane, "POST", "/v1/groups", c.api, wire.CreateGroupRequest{Path: "team"})
-	call[wire.Trust](c.plane, "POST", "/v1/runners/local/trusts", c.api, wire.CreateTrustRequest{Name: "builds", TrustRule: trustRule})
+	call[wire.ServiceAccount](c.plane, "POST", "/v1/service-accounts", c.api, wire.CreateServiceAccountRequest{Name: "builds", ServiceAccountSettings: wire.ServiceAccountSettings{TokenRule: tokenRule}})
 	call[wire.Webhook](c.plane, "POST", "/v1/webhooks", c.api, wire.CreateWebhookRequest{Name: "hook", URL: "https://203.0.113.9/hook"})
 	rule := call[wire.RunnerRule](c.plane, "POST", "/v1/runner-rules", c.api, wire.CreateRunnerRuleRequest{Runner: "local", App: "shop"})
 	runner := call[wire.Runner](c.plane, "GET", "/v1/runners/local", c.api, nil)
 	call[wire.Token](c.plane, "POST", "/v1/tokens", c.api, wire.CreateTokenRequest{Name: "ci"})
 	call[wire.User](c.plane, "POST", "/v1/users", c.api, wire.InviteUserRequest{Email: "eva@example.com", Roles: []wire.RoleBinding{{Role: "viewer"}}})
-	c.fixtures = strings.NewReplacer("{token}", "ci", "{user}", "eva@example.com", "{issuer}", "work", "{org}", "default", "{trust}", "builds", "{webhook}", "hook", "{chain}", "org", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
+	c.fixtures = strings.NewReplacer("{token}", "ci", "{user}", "eva@example.com", "{issuer}", "work", "{org}", "default", "{account}", "builds", "{webhook}", "hook", "{chain}", "org", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
 }
 
-// trustRule is a valid rule.
-var trustRule = wire.TrustRule{Issuer: "https://issuer.test", Audience: "https://fairlead.test", Claims: map[string]string{"sub": "build"}}
+// tokenRule is a valid rule.
+var tokenRule = wire.TokenRule{Issuer: "https://issuer.test", Audience: "https://fairlead.test", Claims: map[string]string{"sub": "build"}}
+
+// buildsAccount is a service account with a role in eu/prod.
+var buildsAccount = wire.ServiceAccountSettings{TokenRule: tokenRule, Roles: []wire.RoleBinding{{Role: "viewer", Group: "eu/prod"}}}
 
 // ask sends one request and reports whether it succeeded.
 func (c *fuzzed) ask(rt *rapid.T, tg target) bool {
@@ -324,11 +327,10 @@ func (g generator) body(operation string, schema map[string]any) any {
 		right = wire.InviteUserRequest{Email: "adam@example.com", Roles: []wire.RoleBinding{{Role: "viewer"}}}
 	case "set-login-issuer":
 		right = wire.LoginIssuerRule{Issuer: "https://issuer.test", ClientID: "cli"}
-	case "create-trust", "update-trust":
-		right = wire.CreateTrustRequest{Name: "more-builds", TrustRule: trustRule}
-		if operation == "update-trust" {
-			right = trustRule
-		}
+	case "create-service-account":
+		right = wire.CreateServiceAccountRequest{Name: "more-builds", ServiceAccountSettings: wire.ServiceAccountSettings{TokenRule: tokenRule}}
+	case "update-service-account":
+		right = wire.ServiceAccountSettings{TokenRule: tokenRule}
 	case "create-token":
 		right = map[string]any{"name": "another", "expires_at": time.Now().Add(time.Hour)}
 	case "create-webhook":

@@ -42,7 +42,7 @@ func (s *server) orgRoutes(c *control.Control) {
 			return answer(renderOrg(o), err)
 		})
 	register(s, op{Route: wire.DeleteOrg, auth: apiToken, may: onShared(access.Operate), tag: "Orgs", summary: "Delete an org that has nothing but users and tokens", status: http.StatusNoContent,
-		doc:      "Its users and tokens are refused from now on. No later org can have its name.",
+		doc:      "Its users, tokens and service accounts are refused from now on. No later org can have its name.",
 		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeOrgNotFound, fairlead.CodeOrgNotEmpty}},
 		func(ctx context.Context, in *OrgPath) (*struct{}, error) {
 			return nil, c.DeleteOrg(ctx, callerOf(ctx).who, in.Org)

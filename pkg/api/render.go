@@ -341,7 +341,7 @@ func renderRunner(r control.Runner, by control.User) wire.Runner {
 		}
 	}
 	out.Customer, out.Wanted = renderCustomer(r.Customer), renderWanted(r.Wanted)
-	out.Trusts = r.Trusts
+	out.ServiceAccounts, out.Trusts = r.ServiceAccounts, r.Trusts
 	for _, s := range r.Sessions {
 		out.Sessions = append(out.Sessions, renderSession(s))
 	}
@@ -349,7 +349,7 @@ func renderRunner(r control.Runner, by control.User) wire.Runner {
 }
 
 func renderSession(s control.Session) wire.RunnerSession {
-	return wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, Trust: s.Trust, Subject: s.Subject, Version: s.Version, Protocol: s.Protocol,
+	return wire.RunnerSession{ID: string(s.ID), Instance: s.Instance, ServiceAccount: s.ServiceAccount, Trust: s.Trust, Subject: s.Subject, Version: s.Version, Protocol: s.Protocol,
 		Capacity: s.Capacity, Running: append([]string{}, s.Running...), Draining: s.Draining, Unhealthy: s.Unhealthy, WarmSteps: s.WarmSteps, Isolation: s.Isolation,
 		Customer: renderCustomer(s.Customer), State: s.State, LastSeen: s.LastSeen.UTC()}
 }

@@ -14,6 +14,12 @@ import (
 // lines has the command line of each verb, without the program's name. Braces enclose
 // an argument. The map is never changed.
 var lines = map[fairlead.Verb]string{
+	fairlead.VerbAccountCreate:       "service-account create NAME",
+	fairlead.VerbAccountDelete:       "service-account delete NAME",
+	fairlead.VerbAccountList:         "service-account list",
+	fairlead.VerbAccountUpdate:       "service-account update NAME",
+	fairlead.VerbRunnerAssign:        "runner assign {runner} SERVICE-ACCOUNT",
+	fairlead.VerbRunnerUnassign:      "runner unassign {runner} SERVICE-ACCOUNT",
 	fairlead.VerbAgentList:           "runner agent list {runner}",
 	fairlead.VerbAppDelete:           "app delete NAME",
 	fairlead.VerbAppList:             "app list",
@@ -70,10 +76,6 @@ var lines = map[fairlead.Verb]string{
 	fairlead.VerbTokenCreateOperator: "token create NAME --operator",
 	fairlead.VerbTokenList:           "token list",
 	fairlead.VerbTokenRevoke:         "token revoke NAME",
-	fairlead.VerbTrustCreate:         "runner trust create {runner} TRUST",
-	fairlead.VerbTrustDelete:         "runner trust delete {runner} TRUST",
-	fairlead.VerbTrustList:           "runner trust list {runner}",
-	fairlead.VerbTrustUpdate:         "runner trust update {runner} TRUST",
 	fairlead.VerbUserInvite:          "user invite EMAIL",
 	fairlead.VerbUserList:            "user list",
 	fairlead.VerbLimitsShow:          "limits",

@@ -5,8 +5,8 @@ package config
 // start with FAIRLEAD_; their names are the platform's.
 type OIDC struct {
 	Source   string `env:"FAIRLEAD_OIDC_SOURCE" envDefault:"file" doc:"where the token comes from: file, github, gcp or azure"`
-	File     string `env:"FAIRLEAD_OIDC_TOKEN_FILE" doc:"for source file: the file with the token, such as a projected service account token of Kubernetes; read for each session"`
-	Audience string `env:"FAIRLEAD_OIDC_AUDIENCE" doc:"for sources github, gcp and azure: the audience to request, which is the audience of the runner's trust"`
+	File     string `env:"FAIRLEAD_OIDC_TOKEN_FILE" doc:"for source file: the file with the token, such as a projected token of a Kubernetes service account; read for each session"`
+	Audience string `env:"FAIRLEAD_OIDC_AUDIENCE" doc:"for sources github, gcp and azure: the audience to request, which is the audience of the service account"`
 
 	RequestURL   string `env:"ACTIONS_ID_TOKEN_REQUEST_URL" doc:"URL at which a job of GitHub Actions, or of a compatible CI, requests its token; set by the CI"`
 	RequestToken string `env:"ACTIONS_ID_TOKEN_REQUEST_TOKEN" doc:"bearer token of that request; set by the CI"`

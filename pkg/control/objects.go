@@ -175,6 +175,17 @@ func (o *Objects) ofRunner(ctx context.Context, shared bool, group placement.Pat
 	return o.ofInstall(ctx, named.Install, install, "")
 }
 
+// ServiceAccount returns the object of a service account: its group.
+func (o *Objects) ServiceAccount(ctx context.Context, name string) (access.Object, error) {
+	a, err := o.c.Store.ServiceAccount(ctx, o.org, name)
+	return access.GroupObject(o.org, a.V.Group), err
+}
+
+// OfServiceAccount returns the object of a service account that was read.
+func (o *Objects) OfServiceAccount(a ServiceAccount) access.Object {
+	return access.GroupObject(o.org, a.Group)
+}
+
 // Reaches reports whether the runner serves installs of the group. Then it can be named for an install there by a caller who may
 // not see it.
 func (o *Objects) Reaches(ctx context.Context, runner string, group placement.Path) (bool, error) {

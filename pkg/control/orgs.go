@@ -120,7 +120,7 @@ func (c *Control) Org(ctx context.Context, by access.Principal, name string) (Or
 	return orgOf(o.V), err
 }
 
-// DeleteOrg deletes an org that has no apps, installs, runners, groups, rules and webhooks. Its users and tokens go with it. It
+// DeleteOrg deletes an org that has no apps, installs, runners, groups, rules and webhooks. Its users, tokens and service accounts go with it. It
 // is safe to repeat after an error.
 func (c *Control) DeleteOrg(ctx context.Context, by access.Principal, name string) error {
 	org := fairlead.OrgID(name)
@@ -179,7 +179,7 @@ func (c *Control) leftIn(ctx context.Context, org fairlead.OrgID) (string, error
 	return "", nil
 }
 
-// dropPeople deletes the users of an org and revokes its tokens, one a commit: together they can be more than a commit has room for.
+// dropPeople deletes the users and service accounts of an org and revokes its tokens, one a commit: together they can be more than a commit has room for.
 func (c *Control) dropPeople(ctx context.Context, org fairlead.OrgID) error {
 	users, err := c.Store.AllUsers(ctx, org)
 	if err != nil {
@@ -211,6 +211,29 @@ func (c *Control) dropPeople(ctx context.Context, org fairlead.OrgID) error {
 			tx.PutToken(r.V.Hash, t)
 			tx.DeleteTokenRef(org, t.V.Name, r)
 			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return c.dropAccounts(ctx, org)
+}
+
+// dropAccounts deletes the service accounts of an org without runners and groups.
+func (c *Control) dropAccounts(ctx context.Context, org fairlead.OrgID) error {
+	accounts := func(q fairlead.PageQuery) (store.Page[store.ServiceAccount], error) {
+		return c.Store.ServiceAccounts(ctx, org, q)
+	}
+	for a, err := range store.Pages(accounts) {
+		if err != nil {
+			return fmt.Errorf("list the service accounts: %w", err)
+		}
+		err := c.Transact(ctx, "delete service account "+a.V.Name, func(tx *kernel.Tx) error {
+			now, err := store.Optional(c.Store.ServiceAccount(ctx, org, a.V.Name))
+			if err == nil && now.Version > 0 {
+				tx.DeleteServiceAccount(now)
+			}
+			return err
 		})
 		if err != nil {
 			return err

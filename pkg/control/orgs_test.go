@@ -74,7 +74,17 @@ func TestTwoOrgsWithTheSameNames(t *testing.T) {
 		expectCode(t, "an org with objects is deleted", w.DeleteOrg(w.ctx, w.operator, "team-two"), fairlead.CodeOrgNotEmpty)
 		w.must("delete the hook", func() error { return w.DeleteWebhook(w.ctx, "team-two", "hook") })
 		w.must("delete the group", func() error { return w.DeleteGroup(w.ctx, "team-two", string(placement.Path("eu"))) })
+		theirs := access.Principal{Kind: access.Token, ID: "tok_o", Org: "team-two", Bindings: access.OwnerOf()}
+		w.must("create a service account", func() error {
+			return errOf(w.CreateServiceAccount(w.ctx, theirs, control.NewServiceAccount{Name: "ci", AccountSettings: control.AccountSettings{Rule: w.rule(pipeline), Bindings: access.OwnerOf()}}, "ci"))
+		})
+		program, err := w.LogInServiceAccount(w.ctx, control.AccountProof{Org: "team-two", Name: "ci", Token: w.token(pipeline)}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.user(program.Token)
 		w.must("delete the org", func() error { return w.DeleteOrg(w.ctx, w.operator, "team-two") })
+		w.refusedNow("a service account of the deleted org", program.Token)
 		if _, err := w.AuthenticateUser(w.ctx, eva.Token); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 			t.Errorf("a user of the deleted org is accepted: %v", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -51,6 +52,14 @@ func quotaCases() map[fairlead.Quota]quotaCase {
 			},
 			remove: func(p *plane, org fairlead.OrgID, n int) error {
 				return p.DeleteRunner(p.ctx, control.User{Org: org}, fmt.Sprintf("runner-%d", n))
+			}},
+		fairlead.QuotaServiceAccounts: {
+			make: func(p *plane, org fairlead.OrgID, n int) error {
+				rule := control.TokenRule{Issuer: "https://issuer.example", Audience: "x", Claims: map[string]string{"sub": "x"}}
+				return errOf(p.CreateServiceAccount(p.ctx, access.Principal{Org: org, Bindings: access.OwnerOf()}, control.NewServiceAccount{Name: fmt.Sprintf("account-%d", n), AccountSettings: control.AccountSettings{Rule: rule}}, fmt.Sprint(org, n)))
+			},
+			remove: func(p *plane, org fairlead.OrgID, n int) error {
+				return p.DeleteServiceAccount(p.ctx, access.Principal{Org: org, Bindings: access.OwnerOf()}, fmt.Sprintf("account-%d", n))
 			}},
 		fairlead.QuotaGroups: {
 			make: func(p *plane, org fairlead.OrgID, n int) error {

@@ -78,7 +78,7 @@ func (c *Control) AfterRestore(ctx context.Context, table string) (Restored, err
 			return err
 		}
 		// The time makes the number unique: two restores of one backup must not share a number.
-		g.V = store.Generation{Number: max(g.V.Number+1, tx.Now.UnixMilli()), Restored: tx.Now, Table: g.V.Table}
+		g.V = store.Generation{Number: max(g.V.Number+1, tx.Now.UnixMilli()), Restored: tx.Now, Table: g.V.Table, TrustsMoved: g.V.TrustsMoved}
 		out.Generation = g.V.Number
 		tx.PutGeneration(g)
 		return nil

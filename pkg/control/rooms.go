@@ -34,7 +34,6 @@ type (
 	NewRunner          = runners.NewRunner
 	NewRunnerRule      = runners.NewRunnerRule
 	NewStack           = runners.NewStack
-	NewTrust           = runners.NewTrust
 	OIDCProof          = runners.OIDCProof
 	Runner             = runners.Runner
 	RunnerFile         = runners.RunnerFile
@@ -48,8 +47,7 @@ type (
 	StackResource      = runners.StackResource
 	StackStates        = runners.StackStates
 	SessionStack       = runners.SessionStack
-	Trust              = runners.Trust
-	TrustRule          = runners.TrustRule
+	TokenRule          = runners.TokenRule
 	StackInstall       = runners.StackInstall
 	Wanted             = runners.Wanted
 

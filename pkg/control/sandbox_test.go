@@ -127,8 +127,8 @@ func TestRunnerInSandboxRunsWhatIsInIt(t *testing.T) {
 		if r.Kind != "kubernetes" || r.Storage != "kubernetes" || !strings.Contains(string(r.Config), `"namespace":"acme-jobs"`) {
 			t.Errorf("the runner in the sandbox is %+v", r)
 		}
-		trust, err := p.Trust(p.ctx, me, "acme-agent", "sandbox")
-		if err != nil || !strings.HasSuffix(trust.Rule.Issuer, ".example.com") || strings.Contains(trust.Rule.Issuer, "$") || trust.Rule.Audience != "https://fairlead.example.com" {
+		trust, err := p.Store.Trust(p.ctx, r.ID, "sandbox")
+		if rule := trust.V.Rule; err != nil || !strings.HasSuffix(rule.Issuer, ".example.com") || strings.Contains(rule.Issuer, "$") || rule.Audience != "https://fairlead.example.com" {
 			t.Errorf("the trust is %+v, %v", trust, err)
 		}
 		p.ranOn(id, map[string]string{"network": "local", "agent": "local", "secrets": "acme-agent", "web": "acme-agent"})

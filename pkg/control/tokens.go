@@ -388,11 +388,14 @@ func (c *Control) registerToken(ctx context.Context, of kernel.User, name, token
 	})
 }
 
-// AuthenticateUser returns the principal of an API token, or of the token of a login. It reads the token from the table
+// AuthenticateUser returns the principal of an API token, or of the token of a login of a user or a service account. It reads the token from the table
 // each time, so that a revoked or expired token is refused at once.
 func (c *Control) AuthenticateUser(ctx context.Context, token string) (access.Principal, error) {
 	if strings.HasPrefix(token, identity.PrefixLogin+"_") {
 		return c.authenticateLogin(ctx, token)
+	}
+	if strings.HasPrefix(token, identity.PrefixAccount+"_") {
+		return c.authenticateAccount(ctx, token)
 	}
 	if !strings.HasPrefix(token, identity.PrefixAPI+"_") {
 		return access.Principal{}, identity.Unauthenticated()

@@ -13,6 +13,10 @@ type Verb string
 // The verbs that hints and diagnoses use. The comment of a verb first names the arguments (fields
 // of Args) that the verb takes, if it takes any.
 const (
+	VerbAccountCreate       Verb = "account.create"        //
+	VerbAccountDelete       Verb = "account.delete"        //
+	VerbAccountList         Verb = "account.list"          //
+	VerbAccountUpdate       Verb = "account.update"        //
 	VerbAgentList           Verb = "agent.list"            // Runner
 	VerbAppDelete           Verb = "app.delete"            //
 	VerbAppList             Verb = "app.list"              //
@@ -59,6 +63,7 @@ const (
 	VerbLimitsShow          Verb = "limits.show"           //
 	VerbRuleDelete          Verb = "rule.delete"           // Rule
 	VerbRuleList            Verb = "rule.list"             //
+	VerbRunnerAssign        Verb = "runner.assign"         // Runner: let its agents open sessions as a service account
 	VerbRunnerCheck         Verb = "runner.check"          // Runner
 	VerbRunnerConfigure     Verb = "runner.configure"      // Runner: set its configuration from a file
 	VerbRunnerEnable        Verb = "runner.enable"         // Runner
@@ -66,14 +71,11 @@ const (
 	VerbRunnerExplain       Verb = "runner.explain"        // Install: show which runner serves it, and why
 	VerbRunnerList          Verb = "runner.list"           //
 	VerbRunnerShow          Verb = "runner.show"           // Runner
+	VerbRunnerUnassign      Verb = "runner.unassign"       // Runner: take a service account from it
 	VerbTokenCreate         Verb = "token.create"          //
 	VerbTokenCreateOperator Verb = "token.create-operator" //
 	VerbTokenList           Verb = "token.list"            //
 	VerbTokenRevoke         Verb = "token.revoke"          //
-	VerbTrustCreate         Verb = "trust.create"          // Runner
-	VerbTrustDelete         Verb = "trust.delete"          // Runner
-	VerbTrustList           Verb = "trust.list"            // Runner
-	VerbTrustUpdate         Verb = "trust.update"          // Runner
 	VerbUserInvite          Verb = "user.invite"           //
 	VerbUserList            Verb = "user.list"             //
 	VerbUserUpdate          Verb = "user.update"           //

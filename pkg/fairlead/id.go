@@ -53,6 +53,7 @@ const (
 	PrefixWarmStep   = "wrm"
 	PrefixUser       = "usr"
 	PrefixLogin      = "lgn"
+	PrefixAccount    = "sac"
 )
 
 // IDSource creates identifiers. It is injected, so that tests and the simulator can replay

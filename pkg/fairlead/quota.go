@@ -19,13 +19,15 @@ const (
 	QuotaRunners  Quota = "runners" // an install has a runner of its own at most
 	QuotaGroups   Quota = "groups"
 	QuotaRules    Quota = "rules" // each placement reads all rules of its org
+	// QuotaServiceAccounts is about as large as that of runners: a customer can have an account of its own.
+	QuotaServiceAccounts Quota = "service-accounts"
 )
 
 // Quotas holds the limits that an operator sets. A quota without a limit has its default.
 type Quotas map[Quota]int
 
 func defaultQuotas() Quotas {
-	return Quotas{QuotaApps: 1_000, QuotaInstalls: 20_000, QuotaRunners: 20_000, QuotaGroups: 5_000, QuotaRules: 1_000}
+	return Quotas{QuotaApps: 1_000, QuotaInstalls: 20_000, QuotaRunners: 20_000, QuotaGroups: 5_000, QuotaRules: 1_000, QuotaServiceAccounts: 20_000}
 }
 
 // QuotaNames lists the quotas by name.

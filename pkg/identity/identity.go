@@ -42,6 +42,7 @@ const (
 	PrefixAPI       = "fla" // control API
 	PrefixLogin     = "flu" // control API, for a person who has logged in
 	PrefixLink      = "fli" // control API, one login of a person of a customer
+	PrefixAccount   = "flm" // control API, for a program that has proved to be a service account
 	PrefixEnrolment = "fle" // single-use enrolment
 )
 

@@ -357,10 +357,13 @@ func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
 }
 
 // firstStart creates what every control plane needs, if it does not exist: an API token
-// and the runner of this machine.
+// and the runner of this machine. It also makes service accounts of the rules that an earlier release kept with runners.
 func (s *Server) firstStart(ctx context.Context) error {
 	if err := s.adminToken(ctx); err != nil {
 		return err
+	}
+	if _, err := s.control.MoveTrusts(ctx); err != nil { // they are accepted as before
+		s.opts.Logger.Warn("cannot make service accounts of the rules of all runners; the next start tries again", "error", err)
 	}
 	return s.control.EnsureRunner(ctx, fairlead.DefaultOrg, control.NewRunner{Name: control.DefaultRunner,
 		Description: "Runs jobs on this machine.", Storage: s.opts.Storage, Registry: true, Builds: s.opts.Builds})

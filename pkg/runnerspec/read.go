@@ -35,7 +35,7 @@ func (c *checker) rules() yamlnode.Rules {
 		},
 		Hint: func(_ string, f yamlnode.Field, _ yamlnode.Node) string {
 			if f.Key == "identity" { // configurations of other products have this field
-				return "The environment of an agent sets how the agent proves its identity. To admit the agent, use {trust.create} or --aws-role."
+				return "The environment of an agent sets how the agent proves its identity. To admit the agent, use {runner.assign} or --aws-role."
 			}
 			return ""
 		},

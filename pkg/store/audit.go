@@ -104,6 +104,11 @@ func (u User) Audited() Of {
 	return Of{audit.Object{Kind: "user", Name: u.Email, ID: u.ID}, u.Org, ""}
 }
 
+// Audited implements audited.
+func (a ServiceAccount) Audited() Of {
+	return Of{audit.Object{Kind: "service-account", Name: a.Name, ID: a.ID}, a.Org, ""}
+}
+
 // Audited names the login by its user.
 func (l Login) Audited() Of {
 	return Of{audit.Object{Kind: "login", Name: l.Name, ID: l.ID}, l.Org, ""}
@@ -155,7 +160,7 @@ func (h StateHead) Audited() Of {
 // digests alone.
 func auditedTypes() map[string]audited {
 	all := map[string]audited{}
-	for _, r := range []audited{App{}, Version{}, Install{}, Deployment{}, Job{}, Runner{}, Channel{}, RunnerRule{}, Agent{}, Session{}, Enrolment{}, Stack{}, Token{}, User{}, Login{}, LoginIssuer{}, Org{}, Trust{}, Webhook{}, Delivery{}, Group{}, Variables{}, StateHead{}} {
+	for _, r := range []audited{App{}, Version{}, Install{}, Deployment{}, Job{}, Runner{}, Channel{}, RunnerRule{}, Agent{}, Session{}, Enrolment{}, Stack{}, Token{}, User{}, ServiceAccount{}, Login{}, LoginIssuer{}, Org{}, Trust{}, Webhook{}, Delivery{}, Group{}, Variables{}, StateHead{}} {
 		all[r.Audited().Kind] = r
 	}
 	return all

@@ -11,7 +11,7 @@ import (
 
 // countedPartitions maps the end of a partition's key to the quota that limits its items.
 func countedPartitions() map[string]fairlead.Quota {
-	return map[string]fairlead.Quota{"APP": fairlead.QuotaApps, "INSTALL": fairlead.QuotaInstalls, "RUNNER": fairlead.QuotaRunners, "GROUP": fairlead.QuotaGroups, "RULE": fairlead.QuotaRules}
+	return map[string]fairlead.Quota{"APP": fairlead.QuotaApps, "INSTALL": fairlead.QuotaInstalls, "RUNNER": fairlead.QuotaRunners, "GROUP": fairlead.QuotaGroups, "RULE": fairlead.QuotaRules, "SERVICEACCOUNT": fairlead.QuotaServiceAccounts}
 }
 
 // Count is how many items of one quota an org has.

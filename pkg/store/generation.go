@@ -13,6 +13,8 @@ type Generation struct {
 	// Table is the name of the table in its engine, so that a copy under another name is
 	// recognised; "": the engine has no names.
 	Table string `json:"table,omitempty"`
+	// TrustsMoved is set when service accounts have replaced the rules for OIDC tokens of all runners.
+	TrustsMoved bool `json:"trusts_moved,omitempty"`
 }
 
 // Generation returns the generation of the table: number 0 if it was never restored.

@@ -55,6 +55,10 @@ func loginsPartition(org fairlead.OrgID) string { return ofOrg(org, "LOGIN") }
 func personPartition(identity string) string    { return join("PERSON", identity) }
 func orgsPartition() string                     { return ofOrg("", "ORG") }
 func loginIssuersPartition() string             { return ofOrg("", "LOGINISSUER") }
+func serviceAccountsPartition(org fairlead.OrgID) string {
+	return join("ORG", string(org), "SERVICEACCOUNT")
+}
+func serviceAccountPartition(id string) string { return join("SERVICEACCOUNT", id) }
 
 func webhooksPartition(org fairlead.OrgID) string { return join("ORG", string(org), "WEBHOOK") }
 func webhookPartition(id string) string           { return join("WEBHOOK", id) }
@@ -171,6 +175,12 @@ func loginKey(hash string) engine.Key { return key(join("LOGIN", hash), "LOGIN")
 func loginRefKey(org fairlead.OrgID, of, id string) engine.Key {
 	return key(loginsPartition(org), join(of, id))
 }
+func serviceAccountKey(org fairlead.OrgID, name string) engine.Key {
+	return key(serviceAccountsPartition(org), name)
+}
+func assignmentKey(account string, runner fairlead.RunnerID) engine.Key {
+	return key(serviceAccountPartition(account), assignmentPrefix+string(runner))
+}
 func loginLinkKey(hash string) engine.Key   { return key(join("LOGINLINK", hash), "LOGINLINK") }
 func orgKey(name fairlead.OrgID) engine.Key { return key(orgsPartition(), string(name)) }
 func loginIssuerKey(name string) engine.Key { return key(loginIssuersPartition(), name) }
@@ -243,6 +253,7 @@ const (
 	openSessionsPrefix  = "OPEN#"
 	usePrefix           = "INSTALL#"
 	trustPrefix         = "TRUST#"
+	assignmentPrefix    = "RUNNER#"
 	deliveryPrefix      = "DELIVERY#"
 	warmStepPrefix      = "WARM#"
 	watchSort           = "WATCH"

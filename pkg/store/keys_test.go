@@ -28,6 +28,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"AuditChain": auditChainKey("o", "org"), "AuditEntry": auditEntryKey("o", "org", 1), "Checkpoint": checkpointKey("o", 1), "Audited": auditedKey("com_1"),
 		"Webhook": webhookKey("o", "n"), "Delivery": deliveryKey("whk_1", "evt_1"), "Channel": channelKey("n"), "WarmStep": warmStepKey("run_1", "wrm_1"),
 		"User": userKey("o", "eva@example.com"), "UserRef": personKey("h", "o"), "Login": loginKey("h"), "LoginRef": loginRefKey("o", "usr_1", "lgn_1"), "LoginIssuer": loginIssuerKey("n"), "LoginLink": loginLinkKey("h"), "Org": orgKey("o"),
+		"ServiceAccount": serviceAccountKey("o", "n"), "Assignment": assignmentKey("sac_1", "run_1"),
 	}
 	seen := map[string]bool{}
 	for _, row := range page.Table(t, "docs/contributing/table-items.md", "item", "partition", "sort key", "read by", "written by") {

@@ -59,10 +59,13 @@ type UserRef struct {
 type Login struct {
 	ID      string         `json:"id"`
 	Org     fairlead.OrgID `json:"org"`
-	Of      string         `json:"of"`   // identifier of the user
-	Name    string         `json:"name"` // key of the user: the email
+	Of      string         `json:"of"`   // identifier of the user, or of the service account
+	Name    string         `json:"name"` // its key: the email, or the name of the service account
 	Created time.Time      `json:"created"`
 	Expires time.Time      `json:"expires"`
+	// Rev and Subject are of a service account: its Rev at that time, and the subject of the platform's token.
+	Rev     string `json:"rev,omitempty"`
+	Subject string `json:"subject,omitempty"`
 }
 
 // LoginRef is the reference from a user to one of its logins.

@@ -26,9 +26,10 @@ type Group struct {
 const (
 	MemberInstall = "INSTALL"
 	MemberRunner  = "RUNNER"
+	MemberAccount = "SERVICEACCOUNT"
 )
 
-// Member is an install or a runner in a group. A group with members cannot be
+// Member is an install, a runner or a service account in a group. A group with members cannot be
 // deleted. The root group can never be deleted, so it has no list of members.
 type Member struct {
 	Group placement.Path `json:"group"`

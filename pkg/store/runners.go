@@ -56,8 +56,10 @@ type Runner struct {
 	// Leaving is set while the runner is being deleted: no install can be placed on it.
 	Leaving bool          `json:"leaving,omitempty"`
 	Trust   *awsiam.Trust `json:"trust,omitempty"` // the AWS role of its agents; nil: none
-	// Trusts are the sorted names of its trusts in OIDC issuers. Each trust is a
-	// separate item. A commit that makes or removes a trust also writes the runner.
+	// ServiceAccounts are the sorted names of the service accounts as which its agents can open sessions. Each has an Assignment.
+	ServiceAccounts []string `json:"service_accounts,omitempty"`
+	// Trusts are the sorted names of its own rules for OIDC tokens: of a runner in the sandbox, and those that
+	// an earlier release made. Each trust is a separate item. A commit that makes or removes a trust also writes the runner.
 	Trusts  []string  `json:"trusts,omitempty"`
 	Created time.Time `json:"created"`
 	// Seeded reports whether an agent has reported that it has a seed of install keys.
@@ -186,8 +188,9 @@ type Session struct {
 	// Suspect is when the sweep found that the agent does not do what a live agent does;
 	// zero: not since its last heartbeat.
 	Suspect time.Time `json:"suspect,omitzero"`
-	// Trust, TrustRev and Subject are set only if an OIDC token opened the session:
-	// the name of the trust, its Rev at that time, and the subject of the token.
+	// Account or Trust, TrustRev and Subject are set only if an OIDC token opened the session:
+	// the name of the service account or of the runner's own rule, its Rev at that time, and the subject of the token.
+	Account  string `json:"account,omitempty"`
 	Trust    string `json:"trust,omitempty"`
 	TrustRev string `json:"trust_rev,omitempty"`
 	Subject  string `json:"subject,omitempty"`

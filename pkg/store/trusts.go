@@ -9,7 +9,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/store/engine"
 )
 
-// Trust is a rule that sets which OIDC tokens can open sessions of a runner.
+// Trust is a rule of a runner itself that sets which OIDC tokens can open its sessions. A runner in the sandbox has one, which its
+// app sets. Other runners have service accounts; their own rules are from an earlier release.
 type Trust struct {
 	fairlead.Actors
 	Runner fairlead.RunnerID `json:"runner"`
@@ -31,7 +32,7 @@ type TokenUse struct {
 
 // Trust returns a runner's trust by name.
 func (s *Store) Trust(ctx context.Context, runner fairlead.RunnerID, name string) (Stored[Trust], error) {
-	return get[Trust](ctx, s, trustKey(runner, name), missing(fairlead.CodeTrustNotFound, name))
+	return get[Trust](ctx, s, trustKey(runner, name), missing(fairlead.CodeRecordNotFound, "rule "+name))
 }
 
 // Trusts lists a runner's trusts by name; there are at most a few.

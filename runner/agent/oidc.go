@@ -19,7 +19,7 @@ import (
 // that is valid for more than one request.
 type federated struct {
 	source   idtoken.Source
-	audience string // audience of the runner's trust rule; "": the source needs no audience
+	audience string // audience of the service account; "": the source needs no audience
 	host     string // of the control plane, from our configuration
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/config"
@@ -20,7 +21,24 @@ func Sweep(ctx context.Context, p Process[config.Sweep]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Collects(Sweeps(plane.Sweep, sqs.NewBacklog(p.AWS, c.Queue), c.Delays, p.Logger), plane.CollectOldBlobs, p.Logger), nil
+	return Collects(Sweeps(Moves(plane.Sweep, plane.MoveTrusts, p.Logger), sqs.NewBacklog(p.AWS, c.Queue), c.Delays, p.Logger), plane.CollectOldBlobs, p.Logger), nil
+}
+
+// Moves returns the sweep, which first makes service accounts of the rules that an earlier release kept with runners. Once move has
+// succeeded, a process does not call it again. A failure does not stop the sweep: the rules are accepted as before, and the next
+// sweep continues.
+func Moves(sweep func(context.Context) (control.Swept, error), move func(context.Context) (int, error), logger *slog.Logger) func(context.Context) (control.Swept, error) {
+	var done atomic.Bool
+	return func(ctx context.Context) (control.Swept, error) {
+		if !done.Load() {
+			if _, err := move(ctx); err != nil {
+				logger.Warn("cannot make service accounts of the rules of all runners; the next sweep continues", "error", err)
+			} else {
+				done.Store(true)
+			}
+		}
+		return sweep(ctx)
+	}
 }
 
 // collectAt is the minute of the day, in UTC, in which the scheduled sweep also collects blobs.

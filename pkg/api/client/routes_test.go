@@ -109,20 +109,26 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 		"POST /v1/runners/local/checks key":                      func(c *client.Client) error { _, err := c.CheckRunner(ctx, "local"); return err },
 		"POST /v1/runners/local/logs key":                        func(c *client.Client) error { _, err := c.AskRunnerLog(ctx, "local"); return err },
 
-		"POST /v1/runners/local/trusts key": func(c *client.Client) error {
-			_, err := c.CreateTrust(ctx, "local", wire.CreateTrustRequest{})
+		"POST /v1/service-accounts key": func(c *client.Client) error {
+			_, err := c.CreateServiceAccount(ctx, wire.CreateServiceAccountRequest{})
 			return err
 		},
-		"GET /v1/runners/local/trusts":    func(c *client.Client) error { _, err := c.ListTrusts(ctx, "local"); return err },
-		"GET /v1/runners/local/trusts/ci": func(c *client.Client) error { _, err := c.GetTrust(ctx, "local", "ci"); return err },
-		"PUT /v1/runners/local/trusts/ci": func(c *client.Client) error {
-			_, err := c.UpdateTrust(ctx, "local", "ci", wire.TrustRule{})
+		"GET /v1/service-accounts?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListServiceAccounts(ctx, one); return err },
+		"GET /v1/service-accounts/ci":               func(c *client.Client) error { _, err := c.GetServiceAccount(ctx, "ci"); return err },
+		"PUT /v1/service-accounts/ci": func(c *client.Client) error {
+			_, err := c.UpdateServiceAccount(ctx, "ci", wire.ServiceAccountSettings{})
 			return err
 		},
-		"DELETE /v1/runners/local/trusts/ci":    func(c *client.Client) error { return c.DeleteTrust(ctx, "local", "ci") },
-		"DELETE /v1/runners/local/sessions/ses": func(c *client.Client) error { return c.EndSession(ctx, "local", "ses") },
-		"GET /v1/runners/local/agents":          func(c *client.Client) error { _, err := c.ListAgents(ctx, "local"); return err },
-		"DELETE /v1/runners/local/agents/k":     func(c *client.Client) error { return c.RevokeAgent(ctx, "local", "k") },
+		"DELETE /v1/service-accounts/ci": func(c *client.Client) error { return c.DeleteServiceAccount(ctx, "ci") },
+		"POST /v1/service-accounts/ci/logins key": func(c *client.Client) error {
+			_, err := c.LogInServiceAccount(ctx, "ci", wire.LogInServiceAccountRequest{})
+			return err
+		},
+		"PUT /v1/runners/local/service-accounts/ci":    func(c *client.Client) error { _, err := c.AssignServiceAccount(ctx, "local", "ci"); return err },
+		"DELETE /v1/runners/local/service-accounts/ci": func(c *client.Client) error { return c.UnassignServiceAccount(ctx, "local", "ci") },
+		"DELETE /v1/runners/local/sessions/ses":        func(c *client.Client) error { return c.EndSession(ctx, "local", "ses") },
+		"GET /v1/runners/local/agents":                 func(c *client.Client) error { _, err := c.ListAgents(ctx, "local"); return err },
+		"DELETE /v1/runners/local/agents/k":            func(c *client.Client) error { return c.RevokeAgent(ctx, "local", "k") },
 
 		"POST /v1/tokens key":             func(c *client.Client) error { _, err := c.CreateToken(ctx, wire.CreateTokenRequest{}); return err },
 		"GET /v1/tokens?cursor=c&limit=7": func(c *client.Client) error { _, err := c.ListTokens(ctx, one); return err },

@@ -442,24 +442,25 @@ type CreateRunnerRequest struct {
 // Runner runs the jobs of its installs.
 type Runner struct {
 	Actors
-	ID          string          `json:"id"`
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Kind        string          `json:"kind" enum:"aws-ecs,aws-eks,azure-aks,gcp-gke,kubernetes,docker,local"`
-	Storage     string          `json:"storage" enum:"s3,gcs,azurerm,kubernetes,http,local" doc:"Where it keeps the states of its installs"`
-	Group       string          `json:"group,omitempty" doc:"Path of the group that it serves, including the groups below; / is the whole org. Absent for a shared runner and for the own runner of an install"`
-	Shared      bool            `json:"shared,omitempty" doc:"The runner serves the installs of every org"`
-	State       string          `json:"state" enum:"never-seen,online,lost" doc:"never-seen: the control plane knows no agent of it; it forgets an agent one day after it last saw it"`
-	Mode        string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"The mode that the vendor set: whether the runner takes new jobs"`
-	Customer    *CustomerMode   `json:"customer,omitempty" doc:"The mode that the customer set: the mildest among the agents that are online; absent if one of them takes jobs"`
-	Wanted      *WantedVersion  `json:"wanted,omitempty" doc:"The version that its agents must run; absent if any version is accepted"`
-	Sessions    []RunnerSession `json:"sessions" nullable:"false"`
-	Situations  []Situation     `json:"situations,omitempty" doc:"What a person must know or decide; on single runners only"`
-	AWS         *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents; absent if it has none"`
-	Trusts      []string        `json:"trusts,omitempty" doc:"Names of its trusts in OIDC issuers"`
-	Config      json.RawMessage `json:"config,omitempty" doc:"Its configuration, with \"(masked)\" in place of each secret; on single runners only"`
-	Warnings    []string        `json:"warnings,omitempty" doc:"Settings of the given configuration that are accepted but not advised"`
-	CreatedAt   time.Time       `json:"created_at"`
+	ID              string          `json:"id"`
+	Name            string          `json:"name"`
+	Description     string          `json:"description,omitempty"`
+	Kind            string          `json:"kind" enum:"aws-ecs,aws-eks,azure-aks,gcp-gke,kubernetes,docker,local"`
+	Storage         string          `json:"storage" enum:"s3,gcs,azurerm,kubernetes,http,local" doc:"Where it keeps the states of its installs"`
+	Group           string          `json:"group,omitempty" doc:"Path of the group that it serves, including the groups below; / is the whole org. Absent for a shared runner and for the own runner of an install"`
+	Shared          bool            `json:"shared,omitempty" doc:"The runner serves the installs of every org"`
+	State           string          `json:"state" enum:"never-seen,online,lost" doc:"never-seen: the control plane knows no agent of it; it forgets an agent one day after it last saw it"`
+	Mode            string          `json:"mode" enum:"enabled,paused,draining,disabled" doc:"The mode that the vendor set: whether the runner takes new jobs"`
+	Customer        *CustomerMode   `json:"customer,omitempty" doc:"The mode that the customer set: the mildest among the agents that are online; absent if one of them takes jobs"`
+	Wanted          *WantedVersion  `json:"wanted,omitempty" doc:"The version that its agents must run; absent if any version is accepted"`
+	Sessions        []RunnerSession `json:"sessions" nullable:"false"`
+	Situations      []Situation     `json:"situations,omitempty" doc:"What a person must know or decide; on single runners only"`
+	AWS             *RunnerAWSRole  `json:"aws,omitempty" doc:"The AWS role of its agents; absent if it has none"`
+	ServiceAccounts []string        `json:"service_accounts,omitempty" doc:"Names of the service accounts as which its agents can open sessions"`
+	Trusts          []string        `json:"trusts,omitempty" doc:"Names of its own rules for OIDC tokens: of a runner in the sandbox, and those that an earlier release made for a shared runner"`
+	Config          json.RawMessage `json:"config,omitempty" doc:"Its configuration, with \"(masked)\" in place of each secret; on single runners only"`
+	Warnings        []string        `json:"warnings,omitempty" doc:"Settings of the given configuration that are accepted but not advised"`
+	CreatedAt       time.Time       `json:"created_at"`
 }
 
 // RunnerAWSRole is the AWS role that proves the identity of a runner's agents.
@@ -471,18 +472,19 @@ type RunnerAWSRole struct {
 
 // RunnerSession is the session of one agent process.
 type RunnerSession struct {
-	ID        string    `json:"id"`
-	Instance  string    `json:"instance" doc:"Name that the agent gives itself"`
-	Trust     string    `json:"trust,omitempty" doc:"The trust that accepted the OIDC token; absent if no OIDC token opened the session"`
-	Subject   string    `json:"subject,omitempty" doc:"Subject of that token"`
-	Version   string    `json:"version"`
-	Protocol  string    `json:"protocol,omitempty" doc:"Version of the agent's runner protocol; absent if the agent did not report it"`
-	Capacity  int       `json:"capacity" doc:"Number of its slots: jobs that it runs at once"`
-	Running   []string  `json:"running" nullable:"false"`
-	Draining  bool      `json:"draining"`
-	Unhealthy string    `json:"unhealthy,omitempty" doc:"Why the agent cannot start jobs; absent if it can"`
-	State     string    `json:"state" enum:"online,lost,ended"`
-	LastSeen  time.Time `json:"last_seen"`
+	ID             string    `json:"id"`
+	Instance       string    `json:"instance" doc:"Name that the agent gives itself"`
+	ServiceAccount string    `json:"service_account,omitempty" doc:"As which the agent opened the session with an OIDC token; absent if it did not"`
+	Trust          string    `json:"trust,omitempty" doc:"The runner's own rule that accepted the OIDC token; absent if none did"`
+	Subject        string    `json:"subject,omitempty" doc:"Subject of that token"`
+	Version        string    `json:"version"`
+	Protocol       string    `json:"protocol,omitempty" doc:"Version of the agent's runner protocol; absent if the agent did not report it"`
+	Capacity       int       `json:"capacity" doc:"Number of its slots: jobs that it runs at once"`
+	Running        []string  `json:"running" nullable:"false"`
+	Draining       bool      `json:"draining"`
+	Unhealthy      string    `json:"unhealthy,omitempty" doc:"Why the agent cannot start jobs; absent if it can"`
+	State          string    `json:"state" enum:"online,lost,ended"`
+	LastSeen       time.Time `json:"last_seen"`
 
 	WarmSteps int           `json:"warm_steps,omitempty" doc:"Number of its steps that were started ahead and wait for a job"`
 	Isolation string        `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent did not report it"`

@@ -70,9 +70,9 @@ type UseLinkRequest struct {
 
 // Caller is who sent a request.
 type Caller struct {
-	Kind      string        `json:"kind" enum:"token,user" doc:"What the caller is"`
+	Kind      string        `json:"kind" enum:"token,user,service-account" doc:"What the caller is"`
 	ID        string        `json:"id"`
-	Name      string        `json:"name" doc:"Name of the token, or email of the user"`
+	Name      string        `json:"name" doc:"Name of the token or the service account, or email of the user"`
 	Org       string        `json:"org"`
 	Operator  bool          `json:"operator" doc:"Whether it may change what all orgs share"`
 	Roles     []RoleBinding `json:"roles" doc:"What it may do, and where"`

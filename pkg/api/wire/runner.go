@@ -97,7 +97,7 @@ type SessionRequest struct {
 	Signature []byte `json:"signature,omitempty" doc:"Ed25519, over the statement; base64"`
 
 	AWSIAM *AWSIAMProof  `json:"aws_iam,omitempty" doc:"Proof of an AWS role, instead of a key"`
-	OIDC   *OIDCProof    `json:"oidc,omitempty" doc:"Token of an issuer that the runner trusts. The request also needs a key, which need not be enrolled"`
+	OIDC   *OIDCProof    `json:"oidc,omitempty" doc:"Token that a service account of the runner accepts. The request also needs a key, which need not be enrolled"`
 	Stack  *SessionStack `json:"stack,omitempty" doc:"For a runner in a customer's stack: what the stack has created"`
 
 	Report *SessionHeartbeat `json:"report,omitempty" doc:"The agent's first heartbeat in this session; absent: the agent sends it later"`

@@ -48,9 +48,9 @@ type Token struct {
 
 // Actor is who made a request.
 type Actor struct {
-	Token string `json:"token" doc:"Identifier of the caller: of the API token, or of the user"`
-	Name  string `json:"name" doc:"Name of the token at that time, or email of the user"`
-	Kind  string `json:"kind" enum:"token,user" doc:"What the caller is; an identifier of the control plane itself is shown as a token"`
+	Token string `json:"token" doc:"Identifier of the caller: of the API token, the user or the service account"`
+	Name  string `json:"name" doc:"Name of the token or the service account at that time, or email of the user"`
+	Kind  string `json:"kind" enum:"token,user,service-account" doc:"What the caller is; an identifier of the control plane itself is shown as a token"`
 }
 
 // Actors are who created an object, and who changed it last.

@@ -1,7 +1,7 @@
 // Package oidc verifies the identity of a workload with the token that its platform
 // issues: to a Kubernetes service account, a CI job or a virtual machine. No secret is
-// exchanged. A runner's trusts name issuers, and the claims that their tokens must have.
-// A token opens a session if the issuer has signed it, its audience is the control plane,
+// exchanged. Trusts name issuers, and the claims that their tokens must have.
+// A token is accepted if the issuer has signed it, its audience is the control plane,
 // it is valid now, and its claims match one trust.
 //
 // The verifier never uses a location of keys from the token. It uses only the keys that

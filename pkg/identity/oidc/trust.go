@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// Trust selects the tokens that open sessions: tokens of one issuer, for one audience,
-// whose claims match.
+// Trust is a rule that selects tokens: of one issuer, for one audience, whose claims match. A service account has one.
 type Trust struct {
 	// Issuer must equal iss byte for byte. /.well-known/openid-configuration is below
 	// this URL.
@@ -33,9 +32,9 @@ type Trust struct {
 
 // The limits of a trust.
 const (
-	// MaxTrusts limits the trusts of a runner, because each token is compared with all
-	// trusts. A runner needs the trusts of one platform, or of two platforms while it
-	// moves to another platform.
+	// MaxTrusts limits the rules of a runner, because each token is compared with all of
+	// them. A runner needs those of one platform, or of two platforms while it moves to
+	// another platform.
 	MaxTrusts = 10
 	maxClaims = 20
 	maxURL    = 500 // bytes, of issuers and audiences
@@ -58,17 +57,17 @@ func (t Trust) Check(r Rules) error {
 	}
 	switch {
 	case t.Audience == "" || len(t.Audience) > maxURL || !printable(t.Audience):
-		return invalid("a trust needs an audience of at most %d printable ASCII characters", maxURL)
+		return invalid("tokens need an audience of at most %d printable ASCII characters", maxURL)
 	case strings.ContainsAny(t.Audience, "*#"):
 		return invalid("the audience %q has a * or #: it must equal the audience of the tokens", t.Audience)
 	case len(t.Claims) == 0:
-		return invalid("a trust needs claims: without claims, every token of the issuer would open sessions of this runner")
+		return invalid("the rule needs claims: without claims, every token of the issuer would be accepted")
 	case len(t.Claims) > maxClaims:
-		return invalid("a trust can have at most %d claims", maxClaims)
+		return invalid("a rule can have at most %d claims", maxClaims)
 	}
 	for name, p := range t.Claims {
 		if slices.Contains([]string{"iss", "aud", "exp", "nbf", "iat", "jti"}, name) {
-			return invalid("claim %q is always verified, and cannot be in the claims of a trust", name)
+			return invalid("claim %q is always verified, and cannot be in the claims of a rule", name)
 		}
 		if name == "" || len(name) > maxName || !printable(name) {
 			return invalid("the name of a claim is empty, longer than %d bytes or not printable ASCII", maxName)
@@ -174,7 +173,7 @@ func (t Trust) checkOwner() error {
 			return nil
 		}
 	}
-	return invalid("everyone can get tokens of %s: the trust must name one owner, without a *, in one of the claims %s", t.Issuer, strings.Join(names, ", "))
+	return invalid("everyone can get tokens of %s: the rule must name one owner, without a *, in one of the claims %s", t.Issuer, strings.Join(names, ", "))
 }
 
 // pointer returns the path of names to a claim.
@@ -209,7 +208,7 @@ func (t Trust) matches(claims map[string]any, binding string) (bound bool, err e
 	for _, name := range slices.Sorted(maps.Keys(t.Claims)) {
 		path, err := pointer(name)
 		if err != nil {
-			return false, refused("claims", "the trust has an invalid name of a claim, %s", quote(name))
+			return false, refused("claims", "the rule has an invalid name of a claim, %s", quote(name))
 		}
 		var v any = claims
 		for _, p := range path {
@@ -222,7 +221,7 @@ func (t Trust) matches(claims map[string]any, binding string) (bound bool, err e
 		case !ok:
 			return false, refused("claims", "claim %s is not text", quote(name))
 		case !match(t.Claims[name], s):
-			return false, refused("claims", "claim %s does not match the trust of the runner", quote(name))
+			return false, refused("claims", "claim %s does not match the rule", quote(name))
 		}
 	}
 	return bound, nil

@@ -57,7 +57,7 @@ func (v *Verifier) Verify(ctx context.Context, raw, binding string, trusts []Tru
 	if subject == "" || len(subject) > maxSubject {
 		return Identity{}, refused("claims", "its sub is missing, too long or not text")
 	}
-	var last error = refused("issuer", "the runner does not trust its issuer %s", quote(iss))
+	var last error = refused("issuer", "its issuer %s is not trusted", quote(iss))
 	for i, trust := range trusts {
 		if trust.Issuer != iss || trust.Check(v.rules) != nil {
 			continue

@@ -41,7 +41,7 @@ type Source interface {
 // Open returns the source that the configuration names.
 func Open(c config.OIDC) (Source, error) {
 	if c.Source != "file" && c.Audience == "" {
-		return nil, fmt.Errorf("source %s needs FAIRLEAD_OIDC_AUDIENCE: set it to the audience of the runner's trust", c.Source)
+		return nil, fmt.Errorf("source %s needs FAIRLEAD_OIDC_AUDIENCE: set it to the audience of the service account", c.Source)
 	}
 	switch c.Source {
 	case "file":

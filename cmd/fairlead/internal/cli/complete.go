@@ -86,6 +86,7 @@ var (
 	runnerNames   = offerOf((*client.Client).ListRunners, func(r wire.Runner) (string, string) { return r.Name, r.State })
 	userEmails    = offerOf((*client.Client).ListUsers, func(u wire.User) (string, string) { return u.Email, u.Name })
 	tokenNames    = offerOf((*client.Client).ListTokens, func(t wire.Token) (string, string) { return t.Name, "made " + view.Time(t.CreatedAt) })
+	accountNames  = offerOf((*client.Client).ListServiceAccounts, func(a wire.ServiceAccount) (string, string) { return a.Name, a.Issuer })
 	webhookNames  = offerOf((*client.Client).ListWebhooks, func(w wire.Webhook) (string, string) { return w.Name, w.URL })
 	deploymentIDs = offerOf(allDeployments, func(d wire.Deployment) (string, string) { return d.ID, d.Kind + " of " + d.Install + ", " + d.State })
 	jobIDs        = offerOf(allJobs, func(j wire.Job) (string, string) {

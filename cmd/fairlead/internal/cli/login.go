@@ -25,6 +25,7 @@ import (
 type loginFlags struct {
 	issuer, org string
 	link        string // file of a login link
+	account     string // service account as which a program logs in
 	device      bool
 }
 
@@ -40,7 +41,12 @@ The command opens a browser, in which you log in at the issuer of the control pl
 The token is valid for twelve hours. A person of a customer can also log in with a login
 link, once: --link-file FILE. This token is valid for thirty days.
 
-Programs log in with an API token: give it with --token-file FILE or in $FAIRLEAD_TOKEN.
+A program such as a CI job logs in as a service account, with a token of its platform:
+--service-account NAME, and the file of the token in --token-file or in
+$FAIRLEAD_OIDC_TOKEN_FILE. The platform's token is accepted once. The login is valid for
+an hour. 'fairlead service-account create' names whose tokens are accepted.
+
+Other programs log in with an API token: give it with --token-file FILE or in $FAIRLEAD_TOKEN.
 With --token-file - the command reads it from the standard input. The command then calls
 the control plane to verify the token. A token is never printed.
 The command also stores the values of --ca-file and --allow-plain-http.`,
@@ -48,6 +54,7 @@ The command also stores the values of --ca-file and --allow-plain-http.`,
   fairlead login https://fairlead.example.com --device
   fairlead login https://fairlead.example.com --link-file link
   fairlead login https://fairlead.example.com --token-file ~/token
+  fairlead login https://fairlead.example.com --service-account ci --token-file oidc-token
   pass fairlead/token | fairlead login https://fairlead.example.com --token-file -`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,7 +62,7 @@ The command also stores the values of --ca-file and --allow-plain-http.`,
 			if err != nil {
 				return err
 			}
-			if c.tokenGiven() {
+			if c.tokenGiven() && f.account == "" {
 				if target.Token, err = c.loginToken(); err != nil {
 					return err
 				}
@@ -63,6 +70,13 @@ The command also stores the values of --ca-file and --allow-plain-http.`,
 			cl, err := c.clientOf(target, client.Options{})
 			if err != nil {
 				return err
+			}
+			if f.account != "" {
+				l, err := c.logInAccount(cmd.Context(), cl, f)
+				if err != nil {
+					return err
+				}
+				return c.storeLogin(cmd.Context(), cl.WithToken(l.Token), target)
 			}
 			if c.tokenGiven() {
 				return c.storeLogin(cmd.Context(), cl, target)
@@ -78,7 +92,11 @@ The command also stores the values of --ca-file and --allow-plain-http.`,
 	cmd.Flags().BoolVar(&f.device, "device", false, "log in on another device: print a URL and a code")
 	cmd.Flags().StringVar(&f.issuer, "issuer", "", "log in at the issuer with this `NAME`, if the control plane has several")
 	cmd.Flags().StringVar(&f.link, "link-file", "", "log in with the login link in this `FILE`")
-	cmd.Flags().StringVar(&f.org, "org", "", "log in to this `ORG`, if several have invited you")
+	cmd.Flags().StringVar(&f.account, "service-account", "", "log in as the service account with this `NAME`, with a token of the platform")
+	cmd.Flags().StringVar(&f.org, "org", "", "log in to this `ORG`, if several have invited you, or the service account is not in the org default")
+	for _, name := range []string{"device", "issuer", "link-file"} {
+		cmd.MarkFlagsMutuallyExclusive("service-account", name)
+	}
 	return cmd
 }
 

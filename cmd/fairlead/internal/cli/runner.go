@@ -28,7 +28,7 @@ func (c *cli) runner() *cobra.Command {
 			"Pauses a runner. The runner starts no new jobs. Queued jobs stay queued, and running\njobs finish. New installs can still be bound to this runner."),
 		c.runnerMode("drain", "draining", "Let a runner finish its running jobs before you remove it",
 			"Drains a runner before you remove it. Running jobs finish. The runner starts no new\njobs, and queued jobs stay queued. If an install is not bound to a runner yet, and\nplacement selects this runner, the deployments of the install are refused."),
-		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerTrust(), c.runnerSession(), c.runnerCheck(), c.runnerLogs(), c.runnerAgent())
+		c.runnerExplain(), c.runnerRule(), c.runnerChannel(), c.runnerMatrix(), c.runnerImport(), c.runnerEnrol(), c.runnerAssign(), c.runnerUnassign(), c.runnerSession(), c.runnerCheck(), c.runnerLogs(), c.runnerAgent())
 }
 
 func (c *cli) runnerList() *cobra.Command {

@@ -55,7 +55,7 @@ func (c *cli) serverFlags(cmd *cobra.Command, f *serverFlags) {
 	cmd.Flags().DurationVar(&f.grace, "grace", 2*time.Minute, "how long an interrupted tool may take to save its state before it is killed")
 	cmd.Flags().DurationVar(&f.noOutput, "no-output-timeout", 10*time.Minute, "interrupt a tool if it writes no log line for this long")
 	cmd.Flags().DurationVar(&f.checkpoints, "checkpoint-every", time.Minute, "sign a checkpoint of the audit this long after the first entry that no checkpoint has")
-	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let runners trust OIDC issuers on this machine, also without TLS; for tests only")
+	cmd.Flags().BoolVar(&f.loopbackIssuers, "loopback-issuers", false, "let service accounts trust OIDC issuers on this machine, also without TLS; for tests only")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print only errors and warnings")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log at level debug")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")

@@ -181,7 +181,7 @@ http://localhost at any port, and the device flow if people need it.`,
 		Example: "  fairlead issuer set work --issuer https://login.example.com --client-id fairlead",
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if keys != "" {
-				data, err := c.readFile(keys, "issuer's keys", maxTrustFile)
+				data, err := c.readFile(keys, "issuer's keys", maxRuleFile)
 				if err != nil {
 					return nil, err
 				}

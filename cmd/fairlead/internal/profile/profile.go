@@ -32,6 +32,8 @@ const (
 	EnvCAFile    = "FAIRLEAD_CA_FILE"
 	EnvPlainHTTP = "FAIRLEAD_ALLOW_PLAIN_HTTP"
 	EnvKeyFile   = "FAIRLEAD_KEY_FILE"
+	// EnvOIDCTokenFile names the file with the token of the platform, as for an agent.
+	EnvOIDCTokenFile = "FAIRLEAD_OIDC_TOKEN_FILE"
 )
 
 // maxToken is the size of the longest token, in bytes. A larger file is not a token.

@@ -86,7 +86,7 @@ func (r Runner) JSON() any { return wire.Runner(r) }
 func (r Runner) Human(p *Page) {
 	p.Fields([2]string{"Runner", r.Name}, [2]string{"About", r.Description}, [2]string{"Kind", r.Kind}, [2]string{"Serves", serves(wire.Runner(r))}, [2]string{"State", state(wire.Runner(r))},
 		[2]string{"Vendor's mode", cmp.Or(r.Mode, "enabled")}, [2]string{"Customer's mode", customerMode(r.Customer)}, [2]string{"Wanted version", wanted(r.Wanted)},
-		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Trusts", strings.Join(r.Trusts, ", ")}, [2]string{"Created", Time(r.CreatedAt)}, [2]string{"Id", r.ID})
+		[2]string{"State storage", r.Storage}, [2]string{"AWS role", awsRole(r.AWS, p)}, [2]string{"Service accounts", strings.Join(slices.Concat(r.ServiceAccounts, r.Trusts), ", ")}, [2]string{"Created", Time(r.CreatedAt)}, [2]string{"Id", r.ID})
 	if len(r.Sessions) > 0 {
 		p.Gap()
 		r.sessions(p)
@@ -215,7 +215,7 @@ func (r NewRunner) Human(p *Page) {
 	p.Line("%s Created runner %s", Styled(p.Style.Good("✓")), r.Runner.Name)
 	if r.Runner.AWS == nil {
 		p.Line("  Enrol an agent with the token of `fairlead runner enrol %s`,", r.Runner.Name)
-		p.Line("  or trust tokens of the agent's platform with `fairlead runner trust create %s NAME`.", r.Runner.Name)
+		p.Line("  or assign a service account, for tokens of the agent's platform: `fairlead runner assign %s SERVICE-ACCOUNT`.", r.Runner.Name)
 		return
 	}
 	p.Line("  Start its agent with that AWS role and, besides FAIRLEAD_URL:")

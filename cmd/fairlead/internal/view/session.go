@@ -20,7 +20,7 @@ func (l Login) JSON() any { return l }
 // Human writes one line, and for a person a second one.
 func (l Login) Human(p *Page) {
 	p.Line("%s Logged in to %s (Fairlead %s)", Styled(p.Style.Good("✓")), l.URL, cmp.Or(l.Meta.Version, "unknown"))
-	if l.Caller.Kind == "user" && l.Caller.ExpiresAt != nil {
+	if l.Caller.Kind != "token" && l.Caller.ExpiresAt != nil {
 		p.Line("  as %s (%s) in org %s, until %s", l.Caller.Name, Roles(l.Caller.Roles), l.Caller.Org, Time(*l.Caller.ExpiresAt))
 	}
 }

@@ -22,8 +22,8 @@ type Agent struct {
 }
 
 // Agents lists the agents that enrolled with keys at a runner, oldest first. It does
-// not list agents that authenticate by a role or an OIDC trust: the vendor revokes the
-// role or trust instead.
+// not list agents that authenticate by a role or as a service account: the vendor revokes the
+// role or takes the service account away instead.
 func (f *Fleet) Agents(ctx context.Context, by kernel.User, runner string) ([]Agent, error) {
 	r, err := OwnRunner(f.Reading(ctx), by, runner)
 	if err != nil {

@@ -291,11 +291,14 @@ func serveScope(tx *kernel.Tx, r *store.Runner, spec *runnerspec.Spec) error {
 	tx.PutMember(r.Org, store.Member{Group: group, Kind: store.MemberRunner, Name: r.Name})
 	r.Group, r.Install = group, ""
 	if spec.Install == "" {
-		return nil
+		return accountsFit(tx, r.ServiceAccounts, r.Org, r.Name, group)
 	}
 	inst, err := tx.Store.Install(tx.Ctx, r.Org, spec.Install)
+	if err != nil {
+		return err
+	}
 	r.Install = inst.V.ID
-	return err
+	return accountsFit(tx, r.ServiceAccounts, r.Org, r.Name, inst.V.Group)
 }
 
 // specOf opens the complete configuration of a runner.
@@ -532,7 +535,7 @@ func (f *Fleet) DeleteRunner(ctx context.Context, by kernel.User, name string) e
 	return nil
 }
 
-// dropRunner deletes the runner with its trusts, its stack and its variables, and ends its sessions.
+// dropRunner deletes the runner with its own rules, its stack and its variables, and ends its sessions.
 func dropRunner(tx *kernel.Tx, r store.Stored[store.Runner]) error {
 	sessions, err := tx.Store.Sessions(tx.Ctx, r.V.ID, 20)
 	if err != nil {
@@ -546,6 +549,9 @@ func dropRunner(tx *kernel.Tx, r store.Stored[store.Runner]) error {
 	}
 	for _, trust := range r.V.Trusts {
 		tx.DropTrust(r.V.ID, trust)
+	}
+	if err := dropAssignments(tx, r.V); err != nil {
+		return err
 	}
 	if err := dropStackOf(tx, r.V.ID); err != nil {
 		return err

@@ -32,19 +32,20 @@ const (
 // Runner is a runner with its sessions, newest first.
 type Runner struct {
 	fairlead.Actors
-	ID          fairlead.RunnerID
-	Name        string
-	Description string
-	Kind        string // of package runnerspec; "": local
-	Storage     string // the kind of state storage
-	Shared      bool   // owned by the operator, serves all orgs
-	Group       placement.Path
-	Install     fairlead.InstallID // the only install it serves; "": it serves a group, or is shared
-	Mode        fairlead.RunnerMode
-	Trust       *awsiam.Trust   // the AWS role of its agents; nil: none
-	Trusts      []string        // names of its OIDC trusts, sorted
-	Config      json.RawMessage // of package runnerspec, its secrets masked
-	Created     time.Time
+	ID              fairlead.RunnerID
+	Name            string
+	Description     string
+	Kind            string // of package runnerspec; "": local
+	Storage         string // the kind of state storage
+	Shared          bool   // owned by the operator, serves all orgs
+	Group           placement.Path
+	Install         fairlead.InstallID // the only install it serves; "": it serves a group, or is shared
+	Mode            fairlead.RunnerMode
+	Trust           *awsiam.Trust   // the AWS role of its agents; nil: none
+	ServiceAccounts []string        // names, sorted
+	Trusts          []string        // names of its own rules for OIDC tokens, sorted
+	Config          json.RawMessage // of package runnerspec, its secrets masked
+	Created         time.Time
 
 	Sessions []Session
 	State    string                 // never-seen (no known session), online, lost
@@ -55,39 +56,40 @@ type Runner struct {
 
 // Session is a session with its current state.
 type Session struct {
-	ID        fairlead.SessionID
-	Org       fairlead.OrgID // of its runner
-	Runner    fairlead.RunnerID
-	Agent     string // id of its key, or its role
-	Instance  string
-	Version   string
-	Protocol  string // of the runner API that the agent speaks; "": not reported
-	Capacity  int
-	Running   []string // jobs
-	Draining  bool
-	Customer  *fairlead.CustomerMode // nil: enabled
-	Unhealthy string                 // why the agent starts no jobs
-	Isolation string                 // as in Heartbeat
-	WarmSteps int                    // as in Heartbeat
-	Expires   time.Time
-	LastSeen  time.Time
-	Trust     string // the OIDC trust that opened the session
-	Subject   string // subject of the OIDC token
-	State     string // online, lost, ended
+	ID             fairlead.SessionID
+	Org            fairlead.OrgID // of its runner
+	Runner         fairlead.RunnerID
+	Agent          string // id of its key, or its role
+	Instance       string
+	Version        string
+	Protocol       string // of the runner API that the agent speaks; "": not reported
+	Capacity       int
+	Running        []string // jobs
+	Draining       bool
+	Customer       *fairlead.CustomerMode // nil: enabled
+	Unhealthy      string                 // why the agent starts no jobs
+	Isolation      string                 // as in Heartbeat
+	WarmSteps      int                    // as in Heartbeat
+	Expires        time.Time
+	LastSeen       time.Time
+	ServiceAccount string // as which the agent opened the session
+	Trust          string // the own rule of the runner by which the agent opened the session
+	Subject        string // subject of the OIDC token
+	State          string // online, lost, ended
 }
 
 // sessionOf renders a session with its current state.
 func sessionOf(k *kernel.Kernel, s store.Session) Session {
 	return Session{ID: s.ID, Org: s.Org, Runner: s.Runner, Agent: s.Agent, Instance: s.Instance, Version: s.Version, Protocol: s.Protocol,
 		Capacity: s.Capacity, Running: s.Running, Draining: s.Draining, Customer: s.Customer, Unhealthy: s.Unhealthy, Isolation: s.Isolation, WarmSteps: s.WarmSteps,
-		Expires: s.Expires, LastSeen: s.LastSeen, Trust: s.Trust, Subject: s.Subject, State: sessionState(k, s)}
+		Expires: s.Expires, LastSeen: s.LastSeen, ServiceAccount: s.Account, Trust: s.Trust, Subject: s.Subject, State: sessionState(k, s)}
 }
 
 // runnerOf renders a runner without its sessions.
 func runnerOf(tx *kernel.Tx, r store.Runner) (Runner, error) {
 	config, err := configuration(tx, r)
 	return Runner{Actors: r.Actors, ID: r.ID, Name: r.Name, Description: r.Description, Kind: r.Kind, Storage: r.Storage, Shared: r.Shared(), Group: r.Group,
-		Install: r.Install, Mode: r.VendorMode(), Trust: r.Trust, Trusts: r.Trusts, Config: config, Created: r.Created}, err
+		Install: r.Install, Mode: r.VendorMode(), Trust: r.Trust, ServiceAccounts: r.ServiceAccounts, Trusts: r.Trusts, Config: config, Created: r.Created}, err
 }
 
 // Runner returns a runner of the org, or a shared one, with its sessions.

@@ -22,7 +22,7 @@ const trustInSandbox = "sandbox"
 type SandboxRunner struct {
 	Component string    // that deploys it
 	File      []byte    // the runner's file, as JSON
-	Trust     TrustRule // whose tokens open its sessions
+	Trust     TokenRule // whose tokens open its sessions
 }
 
 // KeepSandboxRunner makes the runner in the sandbox of an install, or changes it to what in describes, and binds the install to
@@ -105,18 +105,18 @@ func sandboxStorage(tx *kernel.Tx, in store.Install, before, after store.Runner)
 }
 
 // keepSandboxTrust makes the rule the only trust of the runner. changed reports whether the runner's record changed.
-func keepSandboxTrust(tx *kernel.Tx, r *store.Stored[store.Runner], rule TrustRule) (changed bool, err error) {
-	if err := New(tx.Kernel).checkTrust(NewTrust{Name: trustInSandbox, Rule: rule}); err != nil {
+func keepSandboxTrust(tx *kernel.Tx, r *store.Stored[store.Runner], rule TokenRule) (changed bool, err error) {
+	if err := New(tx.Kernel).CheckTokenRule(rule); err != nil {
 		return false, err
 	}
 	t, err := store.Optional(tx.Store.Trust(tx.Ctx, r.V.ID, trustInSandbox))
-	if err != nil || t.Version != 0 && sameRule(t.V.Rule, rule) {
+	if err != nil || t.Version != 0 && SameTokenRule(t.V.Rule, rule) {
 		return false, err
 	}
 	if t.Version == 0 {
 		t.V = store.Trust{Runner: r.V.ID, Name: trustInSandbox, Created: tx.Now}
 	}
-	t.V.Rule, t.V.Rev, t.V.Changed = rule, tx.IDs(prefixTrust), tx.Now
+	t.V.Rule, t.V.Rev, t.V.Changed = rule, tx.IDs(PrefixAccountRev), tx.Now
 	tx.PutTrust(t)
 	changed = !slices.Contains(r.V.Trusts, trustInSandbox)
 	r.V.Trusts = []string{trustInSandbox}
@@ -168,7 +168,7 @@ func DropSandboxRunner(tx *kernel.Tx, in store.Install) error {
 }
 
 // ParseTrust reads a trust of a runner from JSON. audience is the audience if it names none.
-func ParseTrust(raw []byte, audience string) (TrustRule, error) {
+func ParseTrust(raw []byte, audience string) (TokenRule, error) {
 	var rule oidc.Trust
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()

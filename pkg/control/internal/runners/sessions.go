@@ -91,7 +91,7 @@ func (by proven) admit(tx *kernel.Tx, runner store.Runner) error {
 	case by.role != nil:
 		return admitRole(tx, runner, *by.role)
 	case by.token != nil:
-		return admitToken(tx, *by.token)
+		return admitToken(tx, runner, *by.token)
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (f *Fleet) createSession(ctx context.Context, runner store.Runner, p Sessio
 // idle runner is nothing but renewals. The session counts its renewals, so the nonce of
 // an earlier renewal is refused.
 //
-// A change of the runner's trust during the renewal takes effect at the next renewal.
+// A change of the runner's rule during the renewal takes effect at the next renewal.
 func (f *Fleet) renewSession(ctx context.Context, runner store.Runner, p SessionProof, by proven, nonce identity.Claims) (sessionRequest, error) {
 	of, id, _ := strings.Cut(nonce.Subject, renewalSeparator)
 	if of != string(runner.ID) {
@@ -233,7 +233,7 @@ func (f *Fleet) renewSession(ctx context.Context, runner store.Runner, p Session
 			}
 		}
 		if by.token != nil { // a token that is not bound to the request is for one key
-			if err := admitToken(tx, *by.token); err != nil {
+			if err := admitToken(tx, runner, *by.token); err != nil {
 				return err
 			}
 		}
@@ -265,7 +265,7 @@ func accept(tx *kernel.Tx, s store.Session, runner store.Runner, p SessionProof,
 		s.Expires = lastExpiry(s)
 	}
 	if by.token != nil {
-		s.Trust, s.TrustRev, s.Subject = by.token.trust.Name, by.token.trust.Rev, by.token.Subject
+		s.Account, s.Trust, s.TrustRev, s.Subject = by.token.by.account, by.token.by.trust, by.token.by.rev, by.token.Subject
 	}
 	if p.Report != nil {
 		p.Report.record(&s)

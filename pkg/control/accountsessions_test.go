@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/access"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity/oidc"
 	"github.com/fairlead/fairlead/pkg/identity/oidctest"
-	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
@@ -61,18 +62,38 @@ func (p *platform) anotherAgent() {
 	p.key = key
 }
 
-func (p *platform) rule(sub string) control.TrustRule {
-	return control.TrustRule{Issuer: p.issuer.URL, Audience: ours, Claims: map[string]string{"sub": sub}}
+func (p *platform) rule(sub string) control.TokenRule {
+	return control.TokenRule{Issuer: p.issuer.URL, Audience: ours, Claims: map[string]string{"sub": sub}}
 }
 
-func (p *platform) trusts(runner, name, sub string) control.Trust {
+// owner is an owner of the org.
+var owner = access.Principal{Kind: access.Token, ID: "tok_1", Name: "admin", Org: org, Bindings: access.OwnerOf()}
+
+// account creates a service account whose tokens have the subject.
+func (p *platform) account(name, sub, key string) error {
+	_, err := p.CreateServiceAccount(p.ctx, owner, control.NewServiceAccount{Name: name, AccountSettings: control.AccountSettings{Rule: p.rule(sub)}}, key)
+	return err
+}
+
+// trusts makes a service account whose tokens have the subject, and assigns it to the runner. Its name is RUNNER-NAME.
+func (p *platform) trusts(runner, name, sub string) {
 	p.t.Helper()
-	var out control.Trust
-	p.must("create a trust", func() (err error) {
-		out, err = p.CreateTrust(p.ctx, me, runner, control.NewTrust{Name: name, Rule: p.rule(sub)}, "create-"+runner+"-"+name)
-		return
-	})
-	return out
+	p.must("create a service account", func() error { return p.account(runner+"-"+name, sub, "create-"+runner+"-"+name) })
+	p.must("assign it", func() error { return p.assigns(runner, runner+"-"+name) })
+}
+
+func (p *platform) assigns(runner, account string) error {
+	return errOf(p.AssignServiceAccount(p.ctx, me, runner, account))
+}
+
+// changes gives the service account another rule.
+func (p *platform) changes(account, sub string) error {
+	return errOf(p.UpdateServiceAccount(p.ctx, owner, account, control.AccountSettings{Rule: p.rule(sub)}))
+}
+
+// removes takes the service account from the runner.
+func (p *platform) removes(runner, account string) error {
+	return p.UnassignServiceAccount(p.ctx, me, runner, account)
 }
 
 func (p *platform) token(sub string) string { return p.issuer.Token(ours, map[string]any{"sub": sub}) }
@@ -140,14 +161,14 @@ func (p *platform) stepOf(runner string) {
 	p.step(c)
 }
 
-// trustStory creates, uses, updates and deletes a trust.
-func trustStory(p *platform) {
+// accountStory creates, assigns, uses, updates and takes away a service account.
+func accountStory(p *platform) {
 	t := p.t
 	p.runner("acme", fileOf("", "http"))
 	p.trusts("acme", "cluster", theRunner)
 	token := p.token(theRunner)
 	s, bearer := p.opened("acme", token)
-	if s.Trust != "cluster" || s.Subject != theRunner || s.Instance != "pod-0" || s.Runner != p.runnerID("acme") || s.Agent != events.KeyID(p.key.Public().(ed25519.PublicKey)) {
+	if s.ServiceAccount != "acme-cluster" || s.Trust != "" || s.Subject != theRunner || s.Instance != "pod-0" || s.Runner != p.runnerID("acme") || s.Agent != events.KeyID(p.key.Public().(ed25519.PublicKey)) {
 		t.Errorf("the session is %+v", s)
 	}
 	p.must("send a heartbeat", func() error { return p.beat(bearer) })
@@ -166,57 +187,51 @@ func trustStory(p *platform) {
 	p.opened("acme", p.issuer.Token(ours+"#"+bound, map[string]any{"sub": theRunner}))
 	p.key = holder
 
-	// If a trust changes, its sessions end. If an update of the trust changes nothing, the
+	// If the rule changes, its sessions end. If an update of the account leaves the rule as it is, the
 	// sessions stay valid.
-	p.must("update it with the same", func() error {
-		_, err := p.UpdateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)})
-		return err
-	})
+	p.must("update it with the same", func() error { return p.changes("acme-cluster", theRunner) })
 	p.must("send a heartbeat", func() error { return p.beat(bearer) })
-	p.must("update it", func() error {
-		_, err := p.UpdateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule("system:serviceaccount:fairlead:*")})
-		return err
-	})
+	p.must("update it", func() error { return p.changes("acme-cluster", "system:serviceaccount:fairlead:*") })
 	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 		t.Errorf("a session of the old rule: %v", err)
 	}
 	_, bearer = p.opened("acme", token)
-	p.must("delete it", func() error { return p.DeleteTrust(p.ctx, me, "acme", "cluster") })
-	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		t.Errorf("a session of the deleted trust: %v", err)
+	err := p.try(func() error { return p.DeleteServiceAccount(p.ctx, owner, "acme-cluster") })
+	expectCode(t, "the deletion of an account that a runner has", err, "service-account-in-use")
+	if err != nil && !strings.Contains(err.Error(), "acme") {
+		t.Errorf("the refusal does not name the runner: %v", err)
 	}
-	expectCode(t, "a session without a trust", p.try(func() error { _, _, err := p.open(p.runnerID("acme"), token); return err }), "session-refused")
-
-	// If a deleted trust is created again with the same name, its old sessions stay invalid.
-	p.must("make it again", func() error {
-		_, err := p.CreateTrust(p.ctx, me, "acme", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)}, "again")
-		return err
-	})
+	p.must("send a heartbeat", func() error { return p.beat(bearer) })
+	p.must("take it away", func() error { return p.removes("acme", "acme-cluster") })
 	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
-		t.Errorf("a session of the earlier trust: %v", err)
+		t.Errorf("a session of the account that was taken away: %v", err)
+	}
+	expectCode(t, "a session without an account", p.try(func() error { _, _, err := p.open(p.runnerID("acme"), token); return err }), "session-refused")
+
+	// If an account is deleted and created again with the same name, its old sessions stay invalid.
+	p.must("delete it", func() error { return p.DeleteServiceAccount(p.ctx, owner, "acme-cluster") })
+	p.must("make it again", func() error { return p.account("acme-cluster", theRunner, "again") })
+	p.must("assign it again", func() error { return p.assigns("acme", "acme-cluster") })
+	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
+		t.Errorf("a session of the earlier account: %v", err)
 	}
 	_, bearer = p.opened("acme", token)
-	id := p.runnerID("acme")
 	p.must("delete the runner", func() error { return p.DeleteRunner(p.ctx, me, "acme") })
 	if err := p.try(func() error { return p.beat(bearer) }); fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 		t.Errorf("a session of the deleted runner: %v", err)
 	}
-	var left []store.Stored[store.Trust]
-	p.must("list the trusts", func() (err error) { left, err = p.Store.Trusts(p.ctx, id); return })
-	if len(left) > 0 {
-		t.Errorf("trusts of a deleted runner: %+v", left)
-	}
+	p.must("delete the account, which no runner has", func() error { return p.DeleteServiceAccount(p.ctx, owner, "acme-cluster") })
 }
 
-func TestTrustOpensSessionsUntilItsDeletion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { trustStory(newPlatform(newPlane(t, enginetest.Memory()))) })
+func TestServiceAccountOpensSessionsOfItsRunners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { accountStory(newPlatform(newPlane(t, enginetest.Memory()))) })
 }
 
-func TestTrustsUnderEveryFault(t *testing.T) {
+func TestServiceAccountsUnderEveryFault(t *testing.T) {
 	everyFault{least: 15}.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
 		p := newPlatform(newPlane(t, e))
 		*armed = true
-		trustStory(p)
+		accountStory(p)
 	})
 }
 
@@ -228,14 +243,13 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 		revoke func(p *platform, s control.Session) error
 		stays  bool // if true, the session stays valid for its running jobs, but gets no new jobs
 	}{
-		"the trust is removed": {func(p *platform, _ control.Session) error { return p.DeleteTrust(p.ctx, me, "local", "cluster") }, false},
-		"the trust has another rule": {func(p *platform, _ control.Session) error {
-			_, err := p.UpdateTrust(p.ctx, me, "local", control.NewTrust{Name: "cluster", Rule: p.rule("system:serviceaccount:fairlead:other")})
-			return err
+		"the account is taken from the runner": {func(p *platform, _ control.Session) error { return p.removes("local", "local-cluster") }, false},
+		"the account has another rule": {func(p *platform, _ control.Session) error {
+			return p.changes("local-cluster", "system:serviceaccount:fairlead:other")
 		}, false},
-		"the trust is created again": {func(p *platform, _ control.Session) error {
-			_, err := p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: "cluster", Rule: p.rule(theRunner)}, "")
-			return errors.Join(p.DeleteTrust(p.ctx, me, "local", "cluster"), ignore(err))
+		"the account is created again": {func(p *platform, _ control.Session) error {
+			return errors.Join(p.removes("local", "local-cluster"), p.DeleteServiceAccount(p.ctx, owner, "local-cluster"),
+				p.account("local-cluster", theRunner, ""), p.assigns("local", "local-cluster"))
 		}, false},
 		"the session is ended":  {func(p *platform, s control.Session) error { return p.EndSession(p.ctx, me, "local", s.ID) }, false},
 		"the runner is deleted": {func(p *platform, _ control.Session) error { return p.DeleteRunner(p.ctx, me, "local") }, false},
@@ -283,8 +297,6 @@ func TestRevocationTakesEffectWithinOneHeartbeat(t *testing.T) {
 	}
 }
 
-func ignore(error) error { return nil }
-
 // If a revoked agent received a wake-up, the next agent gets this wake-up at once.
 func TestNextAgentGetsWakeUpOfARevokedAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +306,7 @@ func TestNextAgentGetsWakeUpOfARevokedAgent(t *testing.T) {
 		revoked := make(chan error)
 		go func() { _, err := p.Claim(p.ctx, s, 20*time.Second); revoked <- err }()
 		synctest.Wait()
-		p.must("delete the trust", func() error { return p.DeleteTrust(p.ctx, me, "local", "cluster") })
+		p.must("take the account away", func() error { return p.removes("local", "local-cluster") })
 		p.must("ask for a job", func() error { _, err := p.CheckRunner(p.ctx, me, "local", ""); return err })
 		if err := <-revoked; fairlead.KindOf(err) != fairlead.KindUnauthenticated {
 			t.Errorf("the revoked agent gets %v", err)
@@ -377,15 +389,16 @@ func TestInvalidTokenProofOpensNoSession(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = p.CreateTrust(p.ctx, control.User{Org: other}, "local", control.NewTrust{Name: "cluster", Rule: p.rule("system:serviceaccount:other:runner")}, "")
-			if err != nil {
-				return err
+			_, err = p.CreateServiceAccount(p.ctx, access.Principal{Org: other, Bindings: access.OwnerOf()}, control.NewServiceAccount{Name: "cluster",
+				AccountSettings: control.AccountSettings{Rule: p.rule("system:serviceaccount:other:runner")}}, "")
+			if _, err2 := p.AssignServiceAccount(p.ctx, control.User{Org: other}, "local", "cluster"); err != nil || err2 != nil {
+				return errors.Join(err, err2)
 			}
 			_, _, err = p.open(theirs.ID, p.token(theRunner))
 			return err
 		}, "claims"},
-		"the runner has no trusts":  {func(p *platform) error { _, _, err := p.open(p.runnerID("local"), p.token(theRunner)); return err }, "session-refused"},
-		"the runner does not exist": {func(p *platform) error { _, _, err := p.open("run_none", p.token(theRunner)); return err }, "session-refused"},
+		"the runner has no service account": {func(p *platform) error { _, _, err := p.open(p.runnerID("local"), p.token(theRunner)); return err }, "session-refused"},
+		"the runner does not exist":         {func(p *platform) error { _, _, err := p.open("run_none", p.token(theRunner)); return err }, "session-refused"},
 		"the token is for another runner of the org": {func(p *platform) error {
 			p.trusts("local", "cluster", theRunner)
 			p.runner("acme", fileOf("", "http"))
@@ -393,12 +406,12 @@ func TestInvalidTokenProofOpensNoSession(t *testing.T) {
 			_, _, err := p.open(p.runnerID("acme"), p.token(theRunner))
 			return err
 		}, "claims"},
-		"the trust is deleted while the token is verified": {func(p *platform) error {
+		"the account is taken away while the token is verified": {func(p *platform) error {
 			p.trusts("local", "cluster", theRunner)
 			var once sync.Once
 			p.issuer.Replace(oidctest.KeysPath, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				once.Do(func() {
-					p.must("delete the trust", func() error { return p.DeleteTrust(p.ctx, me, "local", "cluster") })
+					p.must("take the account away", func() error { return p.removes("local", "local-cluster") })
 				})
 				_, _ = w.Write(p.issuer.KeySet())
 			}))
@@ -472,72 +485,29 @@ func TestNonceOpensOneSession(t *testing.T) {
 	})
 }
 
-func TestTrustsAreBounded(t *testing.T) {
+func TestServiceAccountsOfARunnerAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlatform(newPlane(t, enginetest.Memory()))
+		for n := range 2 * oidc.MaxTrusts {
+			p.must("create", func() error { return p.account(fmt.Sprintf("t%d", n), theRunner, fmt.Sprint(n)) })
+		}
 		results := make(chan error)
 		for n := range 2 * oidc.MaxTrusts {
-			go func() {
-				results <- p.try(func() error {
-					_, err := p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: fmt.Sprintf("t%d", n), Rule: p.rule(theRunner)}, fmt.Sprint(n))
-					return err
-				})
-			}()
+			go func() { results <- p.try(func() error { return p.assigns("local", fmt.Sprintf("t%d", n)) }) }()
 		}
 		made := 0
 		for range 2 * oidc.MaxTrusts {
 			if err := <-results; err == nil {
 				made++
-			} else if fairlead.CodeOf(err) != "too-many-trusts" {
+			} else if fairlead.CodeOf(err) != "too-many-service-accounts" {
 				t.Error(err)
 			}
 		}
-		list, err := p.Trusts(p.ctx, me, "local")
-		if made != oidc.MaxTrusts || len(list) != oidc.MaxTrusts || err != nil {
-			t.Errorf("%d requests succeeded, %d trusts exist, %v", made, len(list), err)
+		r, err := p.Control.Runner(p.ctx, org, "local")
+		if made != oidc.MaxTrusts || len(r.ServiceAccounts) != oidc.MaxTrusts || err != nil {
+			t.Errorf("%d requests succeeded, the runner has %v, %v", made, r.ServiceAccounts, err)
 		}
-		_, err = p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: list[0].Name, Rule: p.rule(theRunner)}, "x")
-		expectCode(t, "a trust with a name in use", err, "trust-exists")
-		_, err = p.CreateTrust(p.ctx, me, "none", control.NewTrust{Name: "x", Rule: p.rule(theRunner)}, "")
-		expectCode(t, "a trust of an unknown runner", err, "runner-not-found")
-		_, err = p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: "No Name", Rule: p.rule(theRunner)}, "")
-		expectCode(t, "a trust with an invalid name", err, "invalid-name")
-		_, err = p.CreateTrust(p.ctx, me, "local", control.NewTrust{Name: "x", Rule: p.rule("*")}, "")
-		expectCode(t, "a trust in all subjects", err, "invalid-oidc-trust")
-		_, err = p.UpdateTrust(p.ctx, me, "local", control.NewTrust{Name: list[0].Name, Rule: p.rule("*")})
-		expectCode(t, "an update to all subjects", err, "invalid-oidc-trust")
-		_, err = p.UpdateTrust(p.ctx, me, "local", control.NewTrust{Name: "none", Rule: p.rule(theRunner)})
-		expectCode(t, "an update of an unknown trust", err, "trust-not-found")
-		expectCode(t, "a deletion of an unknown trust", p.DeleteTrust(p.ctx, me, "local", "none"), "trust-not-found")
+		p.must("assign again", func() error { return p.assigns("local", r.ServiceAccounts[0]) })
 		expectCode(t, "the end of an unknown session", p.EndSession(p.ctx, me, "local", "ses_none"), "session-not-found")
-		operator := control.User{Org: org, Operator: true}
-		if _, err := p.CreateSharedRunner(p.ctx, operator, control.NewRunner{Name: "shared", File: fileOf("", "http")}, ""); err != nil {
-			t.Fatal(err)
-		}
-		_, err = p.CreateTrust(p.ctx, me, "shared", control.NewTrust{Name: "mine", Rule: p.rule(theRunner)}, "")
-		expectCode(t, "a tenant's trust of a shared runner", err, "operator-only")
-		_, err = p.Trusts(p.ctx, me, "shared")
-		expectCode(t, "a tenant's list of a shared runner's trusts", err, "operator-only")
-		expectCode(t, "a tenant's end of a shared runner's session", p.EndSession(p.ctx, me, "shared", "ses_x"), "operator-only")
-		if _, err := p.CreateTrust(p.ctx, operator, "shared", control.NewTrust{Name: "ours", Rule: p.rule(theRunner)}, ""); err != nil {
-			t.Errorf("the operator's trust of a shared runner: %v", err)
-		}
-		_, err = p.Trust(p.ctx, control.User{Org: "other"}, "local", list[0].Name)
-		expectCode(t, "another tenant's read", err, "runner-not-found")
-		expectCode(t, "another tenant's deletion", p.DeleteTrust(p.ctx, control.User{Org: "other"}, "local", list[0].Name), "runner-not-found")
 	})
-}
-
-// The engines of production pass the same story as the engine in memory.
-func TestTrustOnSQLite(t *testing.T) {
-	t.Parallel()
-	e := sqliteTable(t)
-	c := newClock()
-	trustStory(newPlatform(newPlaneAt(t, e, c.now, c.sleep)))
-}
-
-func TestTrustOnDynamoDB(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	trustStory(newPlatform(newPlaneAt(t, dynamoTable(t, "trusts"), c.now, c.sleep)))
 }

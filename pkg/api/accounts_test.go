@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,8 +44,9 @@ func newFederated(t *testing.T, bound bool) *federated {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call[wire.Trust](p, "POST", "/v1/runners/local/trusts", p.api, wire.CreateTrustRequest{Name: "ci", TrustRule: wire.TrustRule{
-		Issuer: issuer.URL, Audience: "fairlead", Bound: bound, Claims: map[string]string{"sub": "someone"}}})
+	call[wire.ServiceAccount](p, "POST", "/v1/service-accounts", p.api, wire.CreateServiceAccountRequest{Name: "ci", ServiceAccountSettings: wire.ServiceAccountSettings{TokenRule: wire.TokenRule{
+		Issuer: issuer.URL, Audience: "fairlead", Bound: bound, Claims: map[string]string{"sub": "someone"}}}})
+	call[wire.Runner](p, "PUT", "/v1/runners/local/service-accounts/ci", p.api, nil)
 	return &federated{plane: p, issuer: issuer, key: key, runner: call[wire.Runner](p, "GET", "/v1/runners/local", p.api, nil).ID}
 }
 
@@ -151,13 +153,17 @@ func TestSignedStatementFormatIsStable(t *testing.T) {
 	}
 }
 
-func TestTrustChangeEndsItsSessions(t *testing.T) {
+func TestAccountChangeEndsItsSessions(t *testing.T) {
 	f := newFederated(t, false)
-	const base = "/v1/runners/local/trusts"
-	if page := call[wire.Page[wire.Trust]](f.plane, "GET", base, f.api, nil); len(page.Items) != 1 || page.Items[0].Name != "ci" || page.Items[0].Runner != "local" {
-		t.Errorf("listed trusts %+v", page)
+	const base, assigned = "/v1/service-accounts", "/v1/runners/local/service-accounts/ci"
+	if page := call[wire.Page[wire.ServiceAccount]](f.plane, "GET", base, f.api, nil); len(page.Items) != 1 || page.Items[0].Name != "ci" {
+		t.Errorf("listed service accounts %+v", page)
 	}
-	rule := call[wire.Trust](f.plane, "GET", base+"/ci", f.api, nil).TrustRule
+	shown := call[wire.ServiceAccount](f.plane, "GET", base+"/ci", f.api, nil)
+	if !slices.Equal(shown.Runners, []string{"local"}) {
+		t.Errorf("the service account is %+v", shown)
+	}
+	rule := shown.ServiceAccountSettings
 	in, _ := f.request(false)
 	s := call[wire.Session](f.plane, "POST", "/runner/v1/sessions", "", in)
 	beat := func() int {
@@ -166,12 +172,12 @@ func TestTrustChangeEndsItsSessions(t *testing.T) {
 	if got := beat(); got != http.StatusOK {
 		t.Errorf("a heartbeat is answered with %d", got)
 	}
-	if r := call[wire.Runner](f.plane, "GET", "/v1/runners/local", f.api, nil); len(r.Sessions) != 1 || r.Sessions[0].Trust != "ci" || r.Sessions[0].Subject != "someone" || len(r.Trusts) != 1 {
+	if r := call[wire.Runner](f.plane, "GET", "/v1/runners/local", f.api, nil); len(r.Sessions) != 1 || r.Sessions[0].ServiceAccount != "ci" || r.Sessions[0].Subject != "someone" || len(r.ServiceAccounts) != 1 {
 		t.Errorf("runner %+v", r)
 	}
 	rule.Keys = f.issuer.KeySet()
-	if got := call[wire.Trust](f.plane, "PUT", base+"/ci", f.api, rule); !json.Valid(got.Keys) || !strings.Contains(string(got.Keys), `"key-1"`) {
-		t.Errorf("keys of the changed trust: %s", got.Keys)
+	if got := call[wire.ServiceAccount](f.plane, "PUT", base+"/ci", f.api, rule); !json.Valid(got.Keys) || !strings.Contains(string(got.Keys), `"key-1"`) {
+		t.Errorf("keys of the changed account: %s", got.Keys)
 	}
 	if got := beat(); got != http.StatusUnauthorized {
 		t.Errorf("a heartbeat after the change is answered with %d", got)
@@ -184,21 +190,28 @@ func TestTrustChangeEndsItsSessions(t *testing.T) {
 	if got := beat(); got != http.StatusUnauthorized {
 		t.Errorf("a heartbeat after the end of the session is answered with %d", got)
 	}
-	if got := f.send("DELETE", base+"/ci", f.api, nil).StatusCode; got != http.StatusNoContent {
-		t.Errorf("the deletion of the trust is answered with %d", got)
+	if got := f.send("DELETE", base+"/ci", f.api, nil).code(t); got != "service-account-in-use" {
+		t.Errorf("the deletion of an account that a runner has is refused with %s", got)
+	}
+	for _, path := range []string{assigned, base + "/ci"} {
+		if got := f.send("DELETE", path, f.api, nil).StatusCode; got != http.StatusNoContent {
+			t.Errorf("DELETE %s is answered with %d", path, got)
+		}
 	}
 	for _, row := range []struct {
 		method, path string
 		body         any
 		code         string
 	}{
-		{"GET", base + "/ci", nil, "trust-not-found"},
-		{"DELETE", base + "/ci", nil, "trust-not-found"},
-		{"PUT", base + "/ci", rule, "trust-not-found"},
-		{"GET", "/v1/runners/none/trusts", nil, "runner-not-found"},
-		{"POST", base, wire.CreateTrustRequest{Name: "Ci", TrustRule: rule}, "invalid-name"},
-		{"POST", base, wire.CreateTrustRequest{Name: "ci", TrustRule: wire.TrustRule{Issuer: rule.Issuer, Audience: "a"}}, "invalid-request"},
-		{"POST", base, wire.CreateTrustRequest{Name: "ci", TrustRule: wire.TrustRule{Issuer: rule.Issuer, Audience: "a", Claims: map[string]string{"sub": "*"}}}, "invalid-oidc-trust"},
+		{"GET", base + "/ci", nil, "service-account-not-found"},
+		{"DELETE", base + "/ci", nil, "service-account-not-found"},
+		{"PUT", base + "/ci", rule, "service-account-not-found"},
+		{"PUT", assigned, nil, "service-account-not-found"},
+		{"DELETE", assigned, nil, "service-account-not-found"},
+		{"PUT", "/v1/runners/none/service-accounts/ci", nil, "runner-not-found"},
+		{"POST", base, wire.CreateServiceAccountRequest{Name: "Ci", ServiceAccountSettings: rule}, "invalid-name"},
+		{"POST", base, map[string]any{"name": "ci", "issuer": rule.Issuer, "audience": "a"}, "invalid-request"},
+		{"POST", base, map[string]any{"name": "ci", "issuer": rule.Issuer, "audience": "a", "claims": map[string]any{"sub": "*"}}, "invalid-oidc-trust"},
 		{"POST", base, map[string]any{"name": "ci", "issuer": rule.Issuer, "audience": "a", "claims": map[string]any{"sub": []string{"a", "b"}}}, "invalid-request"},
 		{"DELETE", "/v1/runners/local/sessions/ses_none", nil, "session-not-found"},
 	} {
@@ -210,7 +223,8 @@ func TestTrustChangeEndsItsSessions(t *testing.T) {
 	f.issuer.Replace(oidctest.ConfigPath, http.NotFoundHandler())
 	f.issuer.URL = "https://gone.example" // the keys of the old URL are cached
 	rule.Keys, rule.Issuer = nil, f.issuer.URL
-	call[wire.Trust](f.plane, "POST", base, f.api, wire.CreateTrustRequest{Name: "again", TrustRule: rule})
+	call[wire.ServiceAccount](f.plane, "POST", base, f.api, wire.CreateServiceAccountRequest{Name: "again", ServiceAccountSettings: rule})
+	call[wire.Runner](f.plane, "PUT", "/v1/runners/local/service-accounts/again", f.api, nil)
 	in, _ = f.request(false)
 	if res := f.ask(in); res.StatusCode != http.StatusServiceUnavailable || res.code(t) != "oidc-issuer-unavailable" {
 		t.Errorf("session request without the issuer's keys: %s", res.body)

@@ -56,12 +56,11 @@ const (
 // Where the control plane has a canary, and which of its own names the place. A place has "(opened)" if only a key of the control plane
 // opens the canary there.
 const (
-	nowhere      = ""
-	inTheTable   = "answers, requests, table (opened)"
-	inTheBlobs   = "answers, blobs (opened), requests"
-	inBoth       = "answers, blobs (opened), requests, table (opened)"
-	vendorsOwn   = inTheTable // sealed by the control plane: the vendor's own, for several installs and so for several keys
-	notEncrypted = inTheTable
+	nowhere    = ""
+	inTheTable = "answers, requests, table (opened)"
+	inTheBlobs = "answers, blobs (opened), requests"
+	inBoth     = "answers, blobs (opened), requests, table (opened)"
+	vendorsOwn = inTheTable // sealed by the control plane: the vendor's own, for several installs and so for several keys
 )
 
 // placesOfCanaries has a row for each sensitive place: where the control plane has the canary if the install has a key, and if it has
@@ -77,7 +76,7 @@ var placesOfCanaries = map[string]struct{ keyed, keyless string }{
 	customersSecret: {nowhere, inTheBlobs},
 	inState:         {nowhere, inTheBlobs},
 	inPlan:          {nowhere, "blobs (opened), requests"},
-	actionParam:     {notEncrypted, notEncrypted},
+	actionParam:     {nowhere, inTheTable},
 	ofRunner:        {vendorsOwn, vendorsOwn},
 	ofGroup:         {vendorsOwn, vendorsOwn},
 	ofApp:           {vendorsOwn, vendorsOwn},

@@ -391,10 +391,10 @@ func (s *server) actionRoutes(c *control.Control) {
 		Body wire.RunActionRequest
 	}
 	register(s, op{Route: wire.RunAction, auth: apiToken, may: on(access.Deploy), tag: "Actions", summary: "Run an action, or queue the run", status: http.StatusCreated,
-		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeActionNotFound, fairlead.CodeActionComponents, fairlead.CodeInvalidParams, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
+		problems: slices.Concat(ofAVersion, creator, placing, storesMuch, codes{fairlead.CodeInstallNotFound, fairlead.CodeActionNotFound, fairlead.CodeActionComponents, fairlead.CodeInputNotEncrypted, fairlead.CodeInvalidEncryptedValue, fairlead.CodeInvalidParams, fairlead.CodeInvalidInputs, fairlead.CodeDeploymentRuns, fairlead.CodeQueueFull, fairlead.CodeStateMoving})},
 		func(ctx context.Context, in *run) (*body[wire.Deployment], error) {
 			org := callerOf(ctx).org
-			d, err := c.RunAction(ctx, org, in.Install, control.NewRun{Action: in.Action, Params: in.Body.Params, Ask: deployment.Ask(in.Body.Ask), NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
+			d, err := c.RunAction(ctx, org, in.Install, control.NewRun{Action: in.Action, Params: in.Body.Params, Encrypted: readAllEncrypted(in.Body.Encrypted), Ask: deployment.Ask(in.Body.Ask), NoQueue: in.Body.NoQueue}, in.IdempotencyKey)
 			if err != nil {
 				return nil, err
 			}

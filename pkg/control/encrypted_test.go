@@ -383,6 +383,44 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		id := p.deploy("acme", control.NewDeployment{AutoApprove: true}, "first")
 		p.work()
 		p.expect(id, deployment.Succeeded, "database=applied web=applied")
+
+		// A sensitive param of a run arrives encrypted too, also that of a retry.
+		run := func(in control.NewRun) (control.Deployment, error) {
+			in.Action = "backup"
+			return p.RunAction(p.ctx, org, "acme", in, "")
+		}
+		param := func(public installkey.Public, value string) map[string]control.Encrypted {
+			return map[string]control.Encrypted{"key": *place(public, "param/key", value)}
+		}
+		for name, c := range map[string]struct {
+			in   control.NewRun
+			code fairlead.Code
+		}{
+			"a param in the clear":         {control.NewRun{Params: map[string]json.RawMessage{"key": json.RawMessage(`"hunter2-hunter2"`)}}, fairlead.CodeInputNotEncrypted},
+			"a param for another key":      {control.NewRun{Encrypted: param(other.Current().Public(), `"x"`)}, fairlead.CodeInvalidEncryptedValue},
+			"a param of another type":      {control.NewRun{Encrypted: param(mine, `7`)}, fairlead.CodeInvalidParams},
+			"a param that does not exist":  {control.NewRun{Encrypted: map[string]control.Encrypted{"kye": *place(mine, "param/kye", `"x"`)}}, fairlead.CodeInvalidEncryptedValue},
+			"no value of a required param": {control.NewRun{}, fairlead.CodeInvalidParams},
+		} {
+			if _, err := run(c.in); fairlead.CodeOf(err) != c.code {
+				t.Errorf("%s: %v, want %s", name, err, c.code)
+			}
+		}
+		failed, err := run(control.NewRun{Encrypted: param(mine, `"param-of-the-run"`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted := p.stepFault
+		p.stepFault = func(events.JobSpec) stepFault { return fails }
+		p.work()
+		p.stepFault = noted
+		if _, err := p.RetryDeployment(p.ctx, org, failed.ID, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.work()
+		if !strings.Contains(got["run actions.backup"], "param-of-the-run") {
+			t.Errorf("the run of the retry lacks the param: %s", got["run actions.backup"])
+		}
 		p.deploy("acme", control.NewDeployment{Kind: "teardown", AutoApprove: true}, "down")
 		p.work()
 		for _, of := range []string{"plan database", "apply database", "apply web", "destroy database", "destroy web"} {
@@ -412,7 +450,7 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		if shown, err = p.Install(p.ctx, org, "acme"); err != nil || shown.Key.Public.String() != other.Current().Public().String() || shown.Key.Changed != nil {
 			t.Errorf("after a person accepted it the keys are %+v, %v", shown.Key, err)
 		}
-		for _, secret := range []string{"hunter2", "generated-by", "secret-of-", "variable-of-"} {
+		for _, secret := range []string{"hunter2", "generated-by", "secret-of-", "variable-of-", "param-of-"} {
 			if bytes.Contains(sealer.read.Bytes(), []byte(secret)) {
 				t.Errorf("the control plane had %s… in the clear", secret)
 			}

@@ -48,7 +48,8 @@ type InstallActions struct {
 
 // RunActionRequest starts a run of an action, or queues it behind the running deployment.
 type RunActionRequest struct {
-	Params  map[string]json.RawMessage `json:"params,omitempty" doc:"Values of the action's params, by name; null or absent: the default"`
-	Ask     string                     `json:"ask,omitempty" enum:"never,always" doc:"Whether the run waits for approval after its plan; never when absent"`
-	NoQueue bool                       `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
+	Params    map[string]json.RawMessage `json:"params,omitempty" doc:"Values of the action's params, by name; null or absent: the default"`
+	Encrypted map[string]Encrypted       `json:"encrypted,omitempty" doc:"Sensitive params, by name, that this client has encrypted with the key of the install, for the place param/ and the name. They are not in params"`
+	Ask       string                     `json:"ask,omitempty" enum:"never,always" doc:"Whether the run waits for approval after its plan; never when absent"`
+	NoQueue   bool                       `json:"no_queue,omitempty" doc:"Do not queue: refuse with deployment-runs while another deployment of the install is not finished"`
 }

@@ -8,8 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
+	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/jobvalues"
 )
 
 func (c *cli) action() *cobra.Command {
@@ -37,6 +39,7 @@ their schedules. If a schedule skipped its last time, also shows why.`,
 
 func (c *cli) actionRun() *cobra.Command {
 	var params paramFlags
+	var accept bool
 	var in wire.RunActionRequest
 	var progress progressFlags
 	cmd := &cobra.Command{
@@ -59,7 +62,7 @@ Ctrl-C stops following the run. The run continues.`,
 		},
 		RunE: c.call(func(ctx context.Context, cl *client.Client, args []string) error {
 			var err error
-			if in.Params, err = c.params(ctx, cl, args[0], args[1], params); err != nil {
+			if in.Params, in.Encrypted, err = c.params(ctx, cl, args[0], args[1], params, accept); err != nil {
 				return err
 			}
 			d, err := cl.RunAction(ctx, args[0], args[1], in)
@@ -70,6 +73,7 @@ Ctrl-C stops following the run. The run continues.`,
 		}),
 	}
 	params.register(cmd)
+	acceptFlag(cmd, &accept)
 	cmd.Flags().StringVar(&in.Ask, "ask", "", "select whether the run waits for approval, as `PLANS`: never or always (default: never)")
 	c.must(cmd.RegisterFlagCompletionFunc("ask", cobra.FixedCompletions([]string{"never", "always"}, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.Flags().BoolVar(&in.NoQueue, "no-queue", false, "fail if another deployment of the install has not ended")
@@ -131,15 +135,16 @@ func (f *paramFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.file, "param-file", "f", "", "read params from a YAML or JSON `FILE`; - means the standard input")
 }
 
-// params returns the values of the flags, as the types that the action declares. The control plane checks them. Without
-// flags it sends no request: the control plane reports an action that does not exist.
-func (c *cli) params(ctx context.Context, cl *client.Client, install, action string, f paramFlags) (map[string]json.RawMessage, error) {
+// params returns the values of the flags, as the types that the action declares. The control plane checks them. Sensitive ones are
+// encrypted, if the install has a key or gets one. Without flags it sends no request: the control plane reports an action that does not
+// exist.
+func (c *cli) params(ctx context.Context, cl *client.Client, install, action string, f paramFlags, accept bool) (map[string]json.RawMessage, map[string]wire.Encrypted, error) {
 	if len(f.pairs)+len(f.env) == 0 && f.file == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	all, err := cl.ListActions(ctx, install)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var declared []wire.AppInput
 	for _, a := range all.Items {
@@ -149,7 +154,27 @@ func (c *cli) params(ctx context.Context, cl *client.Client, install, action str
 	}
 	values, err := c.given("param", f.pairs, f.env, f.file, declared)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return encodeInputs(values, nil)
+	given, err := encodeInputs(values, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	secrets, others := splitSecrets(declared, given)
+	if len(secrets) == 0 {
+		return given, nil, nil
+	}
+	key, err := c.keyOf(ctx, cl, install, accept)
+	if err != nil || key == nil {
+		return given, nil, err
+	}
+	encrypted := make(map[string]wire.Encrypted, len(secrets))
+	for name, raw := range secrets {
+		e, err := jobvalues.Encrypt(key.Seal, jobvalues.Place(events.ValuesParams, name), raw, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		encrypted[name] = wire.Encrypted{Bytes: e.Encrypted, Type: e.Type, Size: e.Size}
+	}
+	return others, encrypted, nil
 }

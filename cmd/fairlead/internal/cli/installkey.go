@@ -218,6 +218,25 @@ func (c *cli) mustEncrypt(cl *client.Client, in wire.Install) (bool, error) {
 		Hint:    "Ask the operator of the control plane why the key is missing. After a restore from a backup, the next job of the install reports the key again."}
 }
 
+// keyOf returns the key with which this person encrypts secrets of an install, or nil if the control plane may read them. It waits for
+// a key that is expected.
+func (c *cli) keyOf(ctx context.Context, cl *client.Client, install string, accept bool) (*installkey.Public, error) {
+	in, err := cl.GetInstall(ctx, install)
+	if err != nil {
+		return nil, err
+	}
+	if must, err := c.mustEncrypt(cl, in); err != nil || !must {
+		return nil, err
+	}
+	if in.Key == nil {
+		if in, err = awaitKey(ctx, cl, install); err != nil {
+			return nil, err
+		}
+	}
+	key, err := c.trustedKey(cl, in, accept)
+	return &key, err
+}
+
 // acceptFlag adds --accept-new-key.
 func acceptFlag(cmd *cobra.Command, accept *bool) {
 	cmd.Flags().BoolVar(accept, "accept-new-key", false, "encrypt secrets with a key of the install that has changed; compare its fingerprint with the customer first")
@@ -228,20 +247,8 @@ func (c *cli) encryptVariables(ctx context.Context, cl *client.Client, install s
 	if !slices.ContainsFunc(slices.Collect(maps.Values(change.Values)), func(v *wire.Variable) bool { return v != nil && v.Sensitive }) {
 		return nil
 	}
-	in, err := cl.GetInstall(ctx, install)
-	if err != nil {
-		return err
-	}
-	if must, err := c.mustEncrypt(cl, in); err != nil || !must {
-		return err
-	}
-	if in.Key == nil {
-		if in, err = awaitKey(ctx, cl, install); err != nil {
-			return err
-		}
-	}
-	key, err := c.trustedKey(cl, in, accept)
-	if err != nil {
+	key, err := c.keyOf(ctx, cl, install, accept)
+	if err != nil || key == nil {
 		return err
 	}
 	for name, v := range change.Values {

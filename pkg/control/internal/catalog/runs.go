@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -67,10 +68,42 @@ func paramContext(id fairlead.DeploymentID, name string) string {
 	return "deployment/" + string(id) + "/param/" + name
 }
 
-// SealParams checks the params of a run against its action, and seals sensitive ones. A param with the value null counts
-// as not given.
-func SealParams(tx *kernel.Tx, id fairlead.DeploymentID, a appspec.Action, given map[string]json.RawMessage) (map[string]store.Input, error) {
+// EncryptedParams returns the params of a run that a person encrypted, in their stored form. If the install has a key, or its runner
+// has a seed, a sensitive param must be encrypted.
+func EncryptedParams(tx *kernel.Tx, inst store.Install, v Version, a appspec.Action, given map[string]json.RawMessage, secrets map[string]Encrypted) (map[string]store.Input, error) {
+	expected, err := keyExpected(tx, inst, v.Spec)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]store.Input{}
+	sensitive := map[string]bool{}
+	for _, p := range a.Params {
+		sensitive[p.Name] = p.Sensitive
+		if raw, ok := given[p.Name]; ok && p.Sensitive && expected && string(bytes.TrimSpace(raw)) != "null" {
+			return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInputNotEncrypted,
+				Message: fmt.Sprintf("the sensitive param %q of action %s is not encrypted: only the customer's side may read it", p.Name, a.Name),
+				Hint:    "Run the action with a client of this release, which encrypts it with the key of the install.", Args: fairlead.Args{Install: inst.Name}}
+		}
+	}
+	for name, e := range secrets {
+		if _, both := given[name]; both || !sensitive[name] {
+			return nil, refuseEncrypted(inst, "the param %q of action %s is not sensitive, or is given twice", fairlead.Clip(name, 100), a.Name)
+		}
+		if _, err := keyOfValue(inst, fmt.Sprintf("param %q", name), e); err != nil {
+			return nil, err
+		}
+		out[name] = store.Input{Encrypted: e.Bytes, Known: e.known()}
+	}
+	return out, nil
+}
+
+// SealParams checks the params of a run against its action, and seals sensitive ones that are not encrypted. A param with the value
+// null counts as not given.
+func SealParams(tx *kernel.Tx, id fairlead.DeploymentID, a appspec.Action, given map[string]json.RawMessage, secrets map[string]store.Input) (map[string]store.Input, error) {
 	values := map[string]any{}
+	for name, in := range secrets {
+		values[name] = encrypted(in.Encrypted, in.Known)
+	}
 	for name, raw := range given {
 		v, err := kernel.DecodeJSON(raw)
 		if err != nil {
@@ -89,6 +122,10 @@ func SealParams(tx *kernel.Tx, id fairlead.DeploymentID, a appspec.Action, given
 		if !ok {
 			continue
 		}
+		if in, ok := secrets[p.Name]; ok {
+			out[p.Name] = in
+			continue
+		}
 		raw, err := json.Marshal(v)
 		if err != nil {
 			return nil, fmt.Errorf("encode param %s: %w", p.Name, err)
@@ -101,17 +138,21 @@ func SealParams(tx *kernel.Tx, id fairlead.DeploymentID, a appspec.Action, given
 	return out, nil
 }
 
-// OpenParams returns the params that were given to a run.
-func OpenParams(tx *kernel.Tx, d store.Deployment) (map[string]json.RawMessage, error) {
-	out := make(map[string]json.RawMessage, len(d.Params))
+// OpenParams returns the params that were given to a run, and those that a person encrypted.
+func OpenParams(tx *kernel.Tx, d store.Deployment) (map[string]json.RawMessage, map[string]store.Input, error) {
+	out, secrets := make(map[string]json.RawMessage, len(d.Params)), map[string]store.Input{}
 	for name, in := range d.Params {
+		if in.Encrypted != nil {
+			secrets[name] = in
+			continue
+		}
 		raw, err := openInput(tx, in, paramContext(d.ID, name))
 		if err != nil {
-			return nil, fmt.Errorf("open param %s of deployment %s: %w", name, d.ID, err)
+			return nil, nil, fmt.Errorf("open param %s of deployment %s: %w", name, d.ID, err)
 		}
 		out[name] = raw
 	}
-	return out, nil
+	return out, secrets, nil
 }
 
 // RunOutlines returns what is known of the variables of a run: its params, the install's inputs and the outputs of deployed

@@ -19,10 +19,11 @@ import (
 
 // NewRun describes a requested run of an action.
 type NewRun struct {
-	Action  string                     `json:"action"`
-	Params  map[string]json.RawMessage `json:"params,omitempty"`
-	Ask     deployment.Ask             `json:"ask,omitempty"`      // "": never
-	NoQueue bool                       `json:"no_queue,omitempty"` // refuse the request if another deployment of the install has not ended
+	Action    string                       `json:"action"`
+	Params    map[string]json.RawMessage   `json:"params,omitempty"`
+	Encrypted map[string]catalog.Encrypted `json:"encrypted,omitempty"` // sensitive params that a person encrypted; Params has the others
+	Ask       deployment.Ask               `json:"ask,omitempty"`       // "": never
+	NoQueue   bool                         `json:"no_queue,omitempty"`  // refuse the request if another deployment of the install has not ended
 }
 
 // RunAction starts a run of an action of the version that the install has deployed. A run is a deployment of the kind
@@ -45,11 +46,15 @@ func newRun(tx *kernel.Tx, inst *store.Stored[store.Install], id fairlead.Deploy
 	if err != nil {
 		return d, err
 	}
-	a, _, err := catalog.ActionOf(tx, inst.V, in.Action)
+	a, v, err := catalog.ActionOf(tx, inst.V, in.Action)
 	if err != nil {
 		return d, err
 	}
-	d.Params, err = catalog.SealParams(tx, id, a, in.Params)
+	encrypted, err := catalog.EncryptedParams(tx, inst.V, v, a, in.Params, in.Encrypted)
+	if err != nil {
+		return d, err
+	}
+	d.Params, err = catalog.SealParams(tx, id, a, in.Params, encrypted)
 	return d, err
 }
 
@@ -158,7 +163,7 @@ func keepParams(tx *kernel.Tx, inst store.Install, old store.Deployment, d *stor
 	if len(old.Params) == 0 {
 		return nil
 	}
-	given, err := catalog.OpenParams(tx, old)
+	given, encrypted, err := catalog.OpenParams(tx, old)
 	if err != nil {
 		return err
 	}
@@ -166,7 +171,7 @@ func keepParams(tx *kernel.Tx, inst store.Install, old store.Deployment, d *stor
 	if err != nil {
 		return err
 	}
-	d.Params, err = catalog.SealParams(tx, d.ID, a, given)
+	d.Params, err = catalog.SealParams(tx, d.ID, a, given, encrypted)
 	return err
 }
 

@@ -64,7 +64,7 @@ func Place(name, of string) string {
 	case events.ValuesInputs:
 		return InputPlace(of)
 	case events.ValuesParams:
-		return "param/" + of
+		return ParamPlace(of)
 	case events.ValuesEnv:
 		return VariablePlace(of)
 	}
@@ -73,6 +73,9 @@ func Place(name, of string) string {
 
 // InputPlace returns the place for which an input is encrypted.
 func InputPlace(input string) string { return "input/" + input }
+
+// ParamPlace returns the place for which a param of a run is encrypted.
+func ParamPlace(param string) string { return "param/" + param }
 
 // OutputPlace returns the place for which an output of a component is encrypted.
 func OutputPlace(component, output string) string { return outputPlace + component + "/" + output }

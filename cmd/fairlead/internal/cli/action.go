@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/view"
-	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/jobvalues"
@@ -170,7 +169,7 @@ func (c *cli) params(ctx context.Context, cl *client.Client, install, action str
 	}
 	encrypted := make(map[string]wire.Encrypted, len(secrets))
 	for name, raw := range secrets {
-		e, err := jobvalues.Encrypt(key.Seal, jobvalues.Place(events.ValuesParams, name), raw, nil)
+		e, err := jobvalues.Encrypt(key.Seal, jobvalues.ParamPlace(name), raw, nil)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -80,8 +80,8 @@ func TestEveryAnswerIsDocumented(t *testing.T) {
 		}
 	})
 	// If fewer operations succeed, the requests are not valid enough to test anything.
-	// A short run sends fewer requests.
-	least := len(all) / 2
+	// Half of them succeed in most runs; the requests are random. A short run sends fewer requests.
+	least := len(all) * 2 / 5
 	if testing.Short() {
 		least = len(all) / 5
 	}

@@ -325,6 +325,13 @@ type finder struct {
 	met, unclear bool
 }
 
+// The two directions between a key and its part of a JSON pointer (RFC 6901). A replacer builds its table at its first use, which takes
+// longer than a decision.
+var (
+	escaped   = strings.NewReplacer("~", "~0", "/", "~1")
+	unescaped = strings.NewReplacer("~1", "/", "~0", "~")
+)
+
 func (f *finder) find(value any, path []string, at string) {
 	if text, ok := value.(string); ok && (text == changeset.Unknown || text == changeset.Sensitive) || slices.Contains(f.hidden, at) {
 		f.unclear = true
@@ -335,12 +342,12 @@ func (f *finder) find(value any, path []string, at string) {
 		return
 	}
 	each := path[0] == "*"
-	name := strings.NewReplacer("~1", "/", "~0", "~").Replace(path[0])
+	name := unescaped.Replace(path[0])
 	switch value := value.(type) {
 	case map[string]any:
 		for key, e := range value {
 			if each || key == name {
-				f.find(e, path[1:], at+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(key))
+				f.find(e, path[1:], at+"/"+escaped.Replace(key))
 			}
 		}
 		if _, ok := value[name]; each || ok {

@@ -71,6 +71,10 @@ type Story struct {
 	HasImage func(in, digest string) bool // reports whether the registry of the install has an image; in is the identifier of the install
 	Builds   bool                         // a runner of the org builds: the plugin of the component entry is in the vendor's registry, and a build fetches it
 
+	// Sealed: the install gets its inputs before its runner exists, so the control plane seals them. A job moves them to the key of the
+	// install, and the next deployment plans once each component that was deployed before.
+	Sealed bool
+
 	// Sandbox is what the app deploys before everything else; nil: the runner of the install has all components, and reaches the cluster.
 	Sandbox *Sandbox
 
@@ -189,6 +193,9 @@ func (s *Story) Run() map[string][]string {
 	var last wire.Deployment
 	did["create"], _ = s.settle("create", "install", "deploy", s.Name, "--version", "v"+first)
 	s.checkDeployed(first)
+	if s.Sealed {
+		s.settle("moved", "install", "deploy", s.Name, "--version", "v"+first)
+	}
 	if _, last = s.settle("again", "install", "deploy", s.Name, "--version", "v"+first); len(jobsOf(last)) > 0 {
 		s.T.Errorf("a deployment without a change has the jobs %q, want none", jobsOf(last))
 	}

@@ -117,7 +117,7 @@ func newStacksStory(t *testing.T, sandbox bool) *stacksStory {
 	api, err := client.New("https://"+planeHost, w.token, client.Options{HTTP: &http.Client{Transport: hosts.Transport(t, w.authority, w.proxy)}})
 	w.ok("make a client", err)
 	s := &alltypes.Story{T: t, Name: "acme", CLI: func(args ...string) string { return string(w.cli(args...)) }, API: api, Cluster: cluster,
-		Vendor: imagetest.Start(t), Folder: filepath.Join(t.TempDir(), "files"),
+		Vendor: imagetest.Start(t), Folder: filepath.Join(t.TempDir(), "files"), Sealed: true,
 		HasImage: func(in, digest string) bool { return w.registry.hasImage("fairlead/"+in+"/web", digest) }}
 	st.Story = s
 	// What the image of a step has.

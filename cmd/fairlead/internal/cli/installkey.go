@@ -305,20 +305,25 @@ func (c *cli) createInstall(ctx context.Context, cl *client.Client, in wire.Crea
 // updateInstall changes an install. It encrypts secret inputs if the install has a key, or gets one.
 func (c *cli) updateInstall(ctx context.Context, cl *client.Client, current wire.Install, change wire.UpdateInstallRequest, accept bool) (wire.Install, error) {
 	must, refused := c.mustEncrypt(cl, current)
-	if len(change.Inputs) > 0 && (must || refused != nil) {
-		a, err := cl.GetApp(ctx, current.App)
-		if err != nil {
-			return current, err
+	if !must && refused == nil || len(change.Inputs) == 0 {
+		out, err := cl.UpdateInstall(ctx, current.Name, change)
+		if !client.HasCode(err, fairlead.CodeInputNotEncrypted) {
+			return out, err
 		}
-		var secrets map[string]json.RawMessage
-		if secrets, change.Inputs = splitSecrets(a.Version.Inputs, change.Inputs); len(secrets) > 0 {
-			if refused != nil {
-				return current, refused
-			}
-			return c.setEncrypted(ctx, cl, current.Name, change, secrets, accept)
-		}
+		// An agent has reported the seed of the runner meanwhile, such as the first one of a control plane that has just started.
 	}
-	return cl.UpdateInstall(ctx, current.Name, change)
+	a, err := cl.GetApp(ctx, current.App)
+	if err != nil {
+		return current, err
+	}
+	var secrets map[string]json.RawMessage
+	if secrets, change.Inputs = splitSecrets(a.Version.Inputs, change.Inputs); len(secrets) == 0 {
+		return cl.UpdateInstall(ctx, current.Name, change)
+	}
+	if refused != nil {
+		return current, refused
+	}
+	return c.setEncrypted(ctx, cl, current.Name, change, secrets, accept)
 }
 
 // createDeployment creates a deployment. It first makes the secret inputs that the app generates, if the control plane must not.

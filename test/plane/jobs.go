@@ -207,14 +207,18 @@ func (p *Plane) Cancel(job string) {
 func (p *Plane) Expire(id string) {
 	p.t.Helper()
 	p.Until("the lease of "+id+" expires", func() bool {
-		p.ahead.Store(int64(10 * time.Minute))
-		_, err := p.Control.Sweep(p.context())
+		r, err := p.Control.Store.Job(p.context(), fairlead.JobID(id))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		// Not further ahead: a renewal at the same moment would find that the job's own timeout has passed, and cancel the job.
+		p.ahead.Store(int64(time.Until(r.V.Lease.Expires) + 30*time.Second))
+		_, err = p.Control.Sweep(p.context())
 		p.ahead.Store(0)
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		r, err := p.Control.Store.Job(p.context(), fairlead.JobID(id))
-		if err != nil {
+		if r, err = p.Control.Store.Job(p.context(), fairlead.JobID(id)); err != nil {
 			p.t.Fatal(err)
 		}
 		return r.V.Lease.Epoch > 0 && !r.V.State.Leased()

@@ -300,10 +300,10 @@ func TestLostPlatformIsCopiedAgain(t *testing.T) {
 	s := newSite(t, memorytest.Whole, memorytest.Plain) // a registry that lets a person delete it
 	digest := s.source.Push(t, "vendor/web:1", "linux/amd64", "linux/arm64")
 	s.apply(s.plan(web))
-	var platform string
-	s.source.Proxy.Fail(at(http.MethodGet, "/manifests/sha256:"), -1, proxy.Before(func(r *http.Request) { platform = r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:] }))
+	var platform atomic.Value // a string: platforms are read at the same time
+	s.source.Proxy.Fail(at(http.MethodGet, "/manifests/sha256:"), -1, proxy.Before(func(r *http.Request) { platform.Store(r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]) }))
 	s.source.Pull(t, "vendor/web@"+digest)
-	req, err := http.NewRequest(http.MethodDelete, s.target.URL()+"/v2/"+repository+"/manifests/"+platform, http.NoBody)
+	req, err := http.NewRequest(http.MethodDelete, s.target.URL()+"/v2/"+repository+"/manifests/"+platform.Load().(string), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -12,6 +13,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/executor"
 )
 
@@ -48,7 +50,7 @@ func (h *handle) see(ctx context.Context) error {
 	if err := h.running(ctx); err != nil {
 		return err
 	}
-	c, err := h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{})
+	c, err := h.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,6 +65,33 @@ func (h *handle) see(ctx context.Context) error {
 	}
 	h.Set(x)
 	return nil
+}
+
+// The engine learns of the end of a container and of its lack of memory by two events, in any order. It is asked for the second one for
+// so long after a kill; without it, the kill has no known cause.
+const (
+	memoryEvent = time.Second
+	memoryAgain = 50 * time.Millisecond
+)
+
+// killed is the exit code of a process that SIGKILL ended.
+const killed = 128 + int(syscall.SIGKILL)
+
+// inspect returns the container, after the engine could learn whether it was killed for its memory.
+func (h *handle) inspect(ctx context.Context) (client.ContainerInspectResult, error) {
+	for end := time.Now().Add(memoryEvent); ; {
+		c, err := h.e.engine.ContainerInspect(ctx, name(h.id), client.ContainerInspectOptions{})
+		if err != nil {
+			return c, err
+		}
+		s := c.Container.State
+		if s == nil || s.Running || s.ExitCode != killed || s.OOMKilled || time.Now().After(end) {
+			return c, nil
+		}
+		if err := retry.Sleep(ctx, memoryAgain); err != nil {
+			return c, err
+		}
+	}
 }
 
 // running returns when the container does not run.

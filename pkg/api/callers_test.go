@@ -221,16 +221,27 @@ func TestWrongTokensAreThrottledAndLogged(t *testing.T) {
 	})
 }
 
-// slowTokens is a table that takes one second to look up an API token.
-type slowTokens struct {
+// slow is a table that takes one second to read the partitions that is selects.
+type slow struct {
 	engine.Engine
+	is        func(partition string) bool
 	mu        sync.Mutex
-	now, most int // concurrent lookups: now, and the maximum so far
+	now, most int // concurrent reads of them: now, and the maximum so far
 }
 
-func (e *slowTokens) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
-	if !strings.HasPrefix(k.Partition, "TOKEN#") {
-		return e.Engine.Get(ctx, k)
+func (e *slow) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
+	e.wait(k.Partition)
+	return e.Engine.Get(ctx, k)
+}
+
+func (e *slow) Query(ctx context.Context, q engine.Query) (engine.Page, error) {
+	e.wait(q.Partition)
+	return e.Engine.Query(ctx, q)
+}
+
+func (e *slow) wait(partition string) {
+	if !e.is(partition) {
+		return
 	}
 	e.mu.Lock()
 	e.now++
@@ -240,7 +251,6 @@ func (e *slowTokens) Get(ctx context.Context, k engine.Key) (engine.Item, error)
 	e.mu.Lock()
 	e.now--
 	e.mu.Unlock()
-	return e.Engine.Get(ctx, k)
 }
 
 // Formerly the server looked up each wrong token before it refused it, so an address
@@ -250,7 +260,7 @@ func TestLookupsOfWrongTokensAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, wrong = 10, 20
 		ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-		e := &slowTokens{Engine: enginetest.Memory()}
+		e := &slow{Engine: enginetest.Memory(), is: func(partition string) bool { return strings.HasPrefix(partition, "TOKEN#") }}
 		p := newPlaneOn(t, e, ln, &http.Transport{DialContext: ln.dial}, limited(api.CallerLimits{WrongRate: 1, WrongBurst: burst}))
 		fresh := p.another("fresh") // not used by any request yet
 		ask := func(token string) <-chan result {
@@ -265,7 +275,7 @@ func TestLookupsOfWrongTokensAreLimited(t *testing.T) {
 			return ch
 		}
 		p.send("GET", "/v1/apps", p.api, nil)
-		for range burst { // enrolment tokens: slowTokens does not delay their lookups
+		for range burst { // enrolment tokens: the table does not delay their lookups
 			p.send("POST", "/runner/v1/enrol", "", wire.EnrolRequest{Token: "wrong", PublicKey: make([]byte, 32)})
 		}
 		e.most = 0

@@ -201,7 +201,7 @@ func (c *Control) RotateWebhook(ctx context.Context, org fairlead.OrgID, name st
 		if keep > 0 {
 			r.V.Earlier = &store.EarlierKeys{Secret: r.V.Secret, Public: r.V.Public, Until: tx.Now.Add(keep)}
 		}
-		r.V.Secret, r.V.Public, r.V.Rotation, r.V.Rotated, r.V.ChangedBy = sealed, keys.FormatPublic(), rotation, tx.Now, tx.By
+		r.V.Secret, r.V.Public, r.V.Rotation, r.V.Rotated = sealed, keys.FormatPublic(), rotation, tx.Now
 		tx.PutWebhook(r)
 		return nil
 	})

@@ -103,13 +103,15 @@ func TestEventsReachWebhooks(t *testing.T) {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	for len(arrived) > 0 { // the restart may have repeated an event
-		<-arrived
-	}
 	if _, err := c.RedeliverWebhook(t.Context(), "ops", first.id); err != nil {
 		t.Fatal(err)
 	}
-	if g := next("the redelivered event"); g != first {
+	// The restart may have repeated the second event, at any time until now.
+	g := next("the redelivered event")
+	for g.Subject == job {
+		g = next("the redelivered event")
+	}
+	if g != first {
 		t.Errorf("redelivery of %+v: the endpoint received %+v", first, g)
 	}
 }

@@ -301,19 +301,20 @@ func otherWarmStep() error {
 // without it.
 func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body[wire.SessionStatus], error) {
 	h := readHeartbeat(in)
-	if err := s.Control.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
-		return nil, err
-	}
 	settings, err := s.Control.AgentSettings(ctx, callerOf(ctx).session.Runner, in.Configuration)
 	if err != nil {
 		s.Logger.Warn("a heartbeat's answer lacks the runner's settings for its agent", "error", err) // the agent can work without them, and asks again
+	}
+	h.Configured = err == nil && settings.Configuration == nil
+	if err := s.Control.HeartbeatSession(ctx, callerOf(ctx).session, h); err != nil {
+		return nil, err
 	}
 	return answer(s.status(ctx, callerOf(ctx).session, h, settings), nil)
 }
 
 func readHeartbeat(in wire.SessionHeartbeat) control.Heartbeat {
 	return control.Heartbeat{Capacity: in.Capacity, WarmSteps: in.WarmSteps,
-		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation, Seed: in.InstallKeys}
+		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation, Seed: in.InstallKeys, Configuration: in.Configuration}
 }
 
 // status returns what the agent of the session needs to know after its heartbeat.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -454,6 +455,53 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 			if bytes.Contains(sealer.read.Bytes(), []byte(secret)) {
 				t.Errorf("the control plane had %s… in the clear", secret)
 			}
+		}
+	})
+}
+
+// A person who creates an install just after the agent started would send its secrets in the clear, because the agent had not reported
+// its seed: it does with its second heartbeat, after it has the runner's configuration.
+func TestPersonWaitsUntilANewAgentHasReportedWhetherItHasASeed(t *testing.T) {
+	for _, seed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPlane(t, enginetest.Memory())
+			p.publish(secretive)
+			if _, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local"}, "acme"); err != nil {
+				t.Fatal(err)
+			}
+			expects := func(when string, want bool) {
+				t.Helper()
+				if got, err := p.KeyExpected(p.ctx, org, "acme"); err != nil || got != want {
+					t.Errorf("seed %t, %s: a key is expected: %t, %v", seed, when, got, err)
+				}
+			}
+			expects("the session is open", true)
+			beat := func(h control.Heartbeat) {
+				t.Helper()
+				if err := p.HeartbeatSession(p.ctx, p.session, h); err != nil {
+					t.Fatal(err)
+				}
+				if h.Seed {
+					if _, err := p.NoteSeed(p.ctx, p.session.Runner); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			beat(control.Heartbeat{Capacity: 1})
+			expects("the agent has no configuration", true)
+			beat(control.Heartbeat{Capacity: 1, Configured: true, Seed: seed})
+			expects("the agent has the configuration", seed)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.publish(secretive)
+		if _, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local"}, "acme"); err != nil {
+			t.Fatal(err)
+		}
+		p.sleep(3 * time.Minute) // an agent of an earlier release reports nothing
+		if got, err := p.KeyExpected(p.ctx, org, "acme"); err != nil || got {
+			t.Errorf("a key is expected of an agent that reports none: %t, %v", got, err)
 		}
 	})
 }

@@ -178,13 +178,15 @@ type Session struct {
 	Unhealthy string                 `json:"unhealthy,omitempty"` // why the agent cannot start jobs
 	// Isolation is what separates the processes of jobs from the runner and from
 	// other jobs: landlock, container or none; "": not reported.
-	Isolation string    `json:"isolation,omitempty"`
-	WarmSteps int       `json:"warm_steps,omitempty"` // its steps that were started ahead and wait for a job
-	Ended     bool      `json:"ended,omitempty"`
-	Opened    time.Time `json:"opened,omitzero"` // zero: by a version that did not renew sessions
-	Renewals  int64     `json:"renewals,omitempty"`
-	Expires   time.Time `json:"expires"`
-	LastSeen  time.Time `json:"last_seen"`
+	Isolation string `json:"isolation,omitempty"`
+	WarmSteps int    `json:"warm_steps,omitempty"` // its steps that were started ahead and wait for a job
+	Ended     bool   `json:"ended,omitempty"`
+	// Seedless is set when the agent has reported, with the runner's configuration, that it has no seed of install keys.
+	Seedless bool      `json:"seedless,omitempty"`
+	Opened   time.Time `json:"opened,omitzero"` // zero: by a version that did not renew sessions
+	Renewals int64     `json:"renewals,omitempty"`
+	Expires  time.Time `json:"expires"`
+	LastSeen time.Time `json:"last_seen"`
 	// Suspect is when the sweep found that the agent does not do what a live agent does;
 	// zero: not since its last heartbeat.
 	Suspect time.Time `json:"suspect,omitzero"`

@@ -106,7 +106,7 @@ type Install struct {
 	CreatedAt  time.Time                  `json:"created_at"`
 
 	Key         *InstallKey `json:"key,omitempty" doc:"The key that encrypts its secrets; absent: the control plane can read them, because the runner has no seed of install keys, or has not reported the key yet"`
-	KeyExpected bool        `json:"key_expected,omitempty" doc:"The runner has a seed, and reports the key soon; on single installs only"`
+	KeyExpected bool        `json:"key_expected,omitempty" doc:"The runner has a seed, and reports the key soon, or it has a new agent that has not reported yet whether it has one; on single installs only"`
 
 	MissingInputs []MissingInput `json:"missing_inputs,omitempty" doc:"Required inputs that are not set; a deployment is refused without them; on single installs only"`
 

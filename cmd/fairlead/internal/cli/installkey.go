@@ -108,11 +108,20 @@ func (c *cli) openOutputs(ctx context.Context, cl *client.Client, install, flag 
 const keyWait = 30 * time.Second
 
 // setEncrypted sets sensitive inputs of an install, and those that the app generates and the install does not have. It encrypts them
-// with the key of the install, and waits for the key if the runner has not reported it yet. The other inputs of change are set too.
+// with the key of the install, and waits for the key if the runner has not reported it yet. If it turns out that the runner has no
+// seed, the control plane seals them. The other inputs of change are set too.
 func (c *cli) setEncrypted(ctx context.Context, cl *client.Client, install string, change wire.UpdateInstallRequest, secrets map[string]json.RawMessage, accept bool) (wire.Install, error) {
 	in, err := awaitKey(ctx, cl, install)
 	if err != nil {
 		return in, err
+	}
+	if in.Key == nil {
+		change.Inputs = maps.Clone(change.Inputs)
+		if change.Inputs == nil {
+			change.Inputs = map[string]json.RawMessage{}
+		}
+		maps.Copy(change.Inputs, secrets)
+		return cl.UpdateInstall(ctx, install, change)
 	}
 	a, err := cl.GetApp(ctx, in.App)
 	if err != nil {
@@ -154,12 +163,12 @@ func pick(n int) int {
 	return int(i.Int64())
 }
 
-// awaitKey returns the install after its runner has reported the key of the install.
+// awaitKey returns the install after its runner has reported the key of the install, or that it has no seed.
 func awaitKey(ctx context.Context, cl *client.Client, install string) (in wire.Install, err error) {
 	pauses := retry.Policy{First: 50 * time.Millisecond, Longest: 2 * time.Second, Within: keyWait}
 	pending := errors.New("the key is not known yet")
 	err = retry.Run(ctx, pauses, func(ctx context.Context) error {
-		if in, err = cl.GetInstall(ctx, install); err == nil && in.Key == nil {
+		if in, err = cl.GetInstall(ctx, install); err == nil && in.Key == nil && in.KeyExpected {
 			return pending
 		}
 		return err
@@ -229,7 +238,7 @@ func (c *cli) keyOf(ctx context.Context, cl *client.Client, install string, acce
 		return nil, err
 	}
 	if in.Key == nil {
-		if in, err = awaitKey(ctx, cl, install); err != nil {
+		if in, err = awaitKey(ctx, cl, install); err != nil || in.Key == nil {
 			return nil, err
 		}
 	}

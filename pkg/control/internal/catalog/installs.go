@@ -194,7 +194,8 @@ func keyExpected(tx *kernel.Tx, inst store.Install, spec *appspec.App) (bool, er
 	return kernel.Cached(tx, "key expected "+string(inst.ID), func() (bool, error) { return runners.KeyExpected(tx, inst) })
 }
 
-// KeyExpected reports whether the install has no key yet, and its runner has a seed. It asks the runner for the key again.
+// KeyExpected reports whether the install has no key yet, and its runner has a seed, or has a new agent that has not reported whether
+// it has one. It asks the runner for the key again.
 func (cat *Catalog) KeyExpected(ctx context.Context, org fairlead.OrgID, name string) (bool, error) {
 	tx := cat.Reading(ctx)
 	in, app, err := installAndApp(tx, org, name)
@@ -205,7 +206,10 @@ func (cat *Catalog) KeyExpected(ctx context.Context, org fairlead.OrgID, name st
 	if expected {
 		cat.wantKey(ctx, org, name)
 	}
-	return expected, err
+	if err != nil || expected || severalRunners(app.Newest.Spec) {
+		return expected, err
+	}
+	return runners.KeyUndecided(tx, in.V)
 }
 
 // nameRunner sets the runner that the install names; "" for none. It refuses a runner

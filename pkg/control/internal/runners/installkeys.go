@@ -3,6 +3,7 @@ package runners
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -14,6 +15,9 @@ import (
 // or report them with their first job.
 const maxKeysWanted = 20
 
+// undecidedFor is how long a new agent has to report whether it has a seed. An agent needs two heartbeats, one after the other.
+const undecidedFor = 2 * time.Minute
+
 // KeyExpected reports whether a runner with a seed serves the install, or would serve it, so that its key is or will be known.
 func KeyExpected(tx *kernel.Tx, in store.Install) (bool, error) {
 	if in.Key != nil {
@@ -22,6 +26,22 @@ func KeyExpected(tx *kernel.Tx, in store.Install) (bool, error) {
 	r, ok, err := WouldServe(tx, in)
 	return ok && r.Seeded, err
 }
+
+// KeyUndecided reports whether a new agent of the install's runner has not reported yet whether it has a seed. A person waits with
+// secrets until then: in the clear they would come too early.
+func KeyUndecided(tx *kernel.Tx, in store.Install) (bool, error) {
+	r, ok, err := WouldServe(tx, in)
+	if err != nil || !ok {
+		return false, err
+	}
+	sessions, err := tx.Store.Sessions(tx.Ctx, r.ID, undecidedSessions)
+	return slices.ContainsFunc(sessions, func(s store.Stored[store.Session]) bool {
+		return !s.V.Seedless && !s.V.Ended && tx.Now.Sub(s.V.Opened) < undecidedFor
+	}), err
+}
+
+// undecidedSessions is how many of the newest sessions of a runner are asked.
+const undecidedSessions = 10
 
 // WantKey asks the agents of the install's runner for its key, if they have a seed and have not reported the key.
 func WantKey(tx *kernel.Tx, in store.Install) error {

@@ -268,7 +268,9 @@ func accept(tx *kernel.Tx, s store.Session, runner store.Runner, p SessionProof,
 		s.Account, s.Trust, s.TrustRev, s.Subject = by.token.by.account, by.token.by.trust, by.token.by.rev, by.token.Subject
 	}
 	if p.Report != nil {
-		p.Report.record(&s)
+		report := *p.Report
+		report.Configured = runner.Revision == "" || runner.Revision == report.Configuration
+		report.record(&s)
 	}
 	out.session = s
 	return out, nil
@@ -321,6 +323,10 @@ type Heartbeat struct {
 	Isolation string
 	WarmSteps int  // its steps that were started ahead and wait for a job
 	Seed      bool // it has a seed of install keys
+	// Configuration is the revision of the runner's configuration that the agent uses, and Configured reports whether it is the newest
+	// one. OpenSession sets Configured itself.
+	Configuration string
+	Configured    bool
 }
 
 // maxRunning bounds how many jobs a heartbeat may name.
@@ -351,6 +357,8 @@ func (h Heartbeat) record(s *store.Session) {
 		s.Customer.Reason = fairlead.Clip(h.Customer.Reason, maxReason)
 	}
 	s.Unhealthy, s.Isolation = fairlead.Clip(h.Unhealthy, maxUnhealthy), h.Isolation
+	// An agent without the configuration does not know yet whether its jobs have a seed.
+	s.Seedless = !h.Seed && (h.Configured || s.Seedless)
 }
 
 // HeartbeatSession records an agent's heartbeat.

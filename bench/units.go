@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api"
 	"github.com/fairlead/fairlead/pkg/api/client"
-	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/blob/blobtest"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -169,9 +168,7 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, 
 	if err != nil {
 		return nil, err
 	}
-	pub := key.Public().(ed25519.PublicKey)
-	o := api.Options{Control: m.control, Registry: ln.Addr().String(), Version: "bench", IDs: m.control.IDs, Logger: logger,
-		Keys: []wire.VerificationKey{{ID: events.KeyID(pub), PublicKey: pub}}}
+	o := api.Options{Control: m.control, Registry: ln.Addr().String(), Version: "bench", IDs: m.control.IDs, Logger: logger}
 	mux := http.NewServeMux()
 	mux.Handle("/", api.ControlHandler(o))
 	mux.Handle("/runner/", api.RunnerHandler(o))

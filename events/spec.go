@@ -521,7 +521,8 @@ func imageName(image string) string {
 type signerVerifier struct {
 	key    ed25519.PrivateKey
 	remote func(ctx context.Context, message []byte) ([]byte, error)
-	whole  bool // remote signs the data itself, if it is small enough, and the signature has no key ID
+	whole  bool // remote signs the data itself, if it is small enough, and the signature has no key ID, unless named is set
+	named  bool
 	pub    ed25519.PublicKey
 }
 
@@ -562,7 +563,7 @@ func (s signerVerifier) Verify(_ context.Context, data, sig []byte) error {
 // KeyID returns "" for the signature of a statement: verifiers of others compare a key ID with one of their own form, and
 // then refuse the signature.
 func (s signerVerifier) KeyID() (string, error) {
-	if s.whole {
+	if s.whole && !s.named {
 		return "", nil
 	}
 	return KeyID(s.pub), nil

@@ -81,7 +81,7 @@ var (
 			return map[string]map[string]any{"StringEquals": {"kms:MacAlgorithm": "HMAC_SHA_256"}}
 		},
 		By: "pkg/seal/kms", Why: "each process derives the tokens' key at its start; the key is not stored"}
-	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{b.signingKey.arn, b.spareKey.arn} },
+	publicKey = Grant{Sid: "SigningPublicKey", Actions: []string{"kms:GetPublicKey"}, On: func(b *builder) []string { return []string{b.signs, b.idle} },
 		By: "pkg/seal/kms", Why: "runners pin both public keys"}
 	readLog = Grant{Sid: "ReadLog", Actions: []string{"dynamodb:GetItem", "dynamodb:Query"}, On: onLogTable,
 		By: "pkg/joblog/dynamo", Why: "logs are read from their table, not from CloudWatch"}

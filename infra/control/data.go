@@ -83,7 +83,8 @@ func (b *builder) keys() {
 		b.alias(d)
 	}
 	first, spare := b.signingKey.arn, b.spareKey.arn
-	b.signs, b.idle = *b.when(ParameterSigns, spare, first).ToString(), *b.when(ParameterSigns, first, spare).ToString()
+	own, idle := b.when(ParameterSigns, spare, first), b.when(ParameterSigns, first, spare)
+	b.signs, b.idle = *b.when(ParameterLaterKey, b.parameters[ParameterLaterKey].value, own).ToString(), *idle.ToString()
 }
 
 // alias names a key for people. The code uses no alias.

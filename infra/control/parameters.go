@@ -30,6 +30,7 @@ const (
 	ParameterSpare       = "SpareStack"
 	ParameterKeys        = "ExistingKeys"
 	ParameterVersion     = "Version"
+	ParameterLaterKey    = "LaterSigningKey"
 )
 
 // Values of ParameterSigns: the key that signs job specs. Runners pin both keys.
@@ -78,6 +79,7 @@ func (b *builder) declare() {
 		{ParameterKeys, None, `none|` + keysPattern, "the parameter PrimaryKeys of the spare stack in this Region: `make deploy` takes it when it creates the stack", "Ids of five keys of this Region that the stack uses instead of making its own, separated by commas; only for a new stack"},
 		{ParameterVersion, None, `none|[A-Za-z0-9][A-Za-z0-9._+-]{0,63}`, "a version such as v1.4.0", "Version of the release, which the control plane reports; it is no part of the functions' code, so that each checkout of a commit builds the same"},
 		{ParameterSigns, SignsFirst, `First|Spare`, "First or Spare", "Key that signs job specs; Spare if the first is lost"},
+		{ParameterLaterKey, None, `none|arn:aws(-[a-z]+)*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+`, "the ARN of a key in KMS", "Key that signs job specs in place of both keys of the stack, after they were rotated; of this account and Region"},
 		{ParameterReserves, ReservesNot, `Yes|No`, "Yes or No", "Whether functions have reserved concurrency; it needs the account's quota of 1,000"},
 	} {
 		value := awscdk.NewCfnParameter(b.stack, jsii.String(p.id), &awscdk.CfnParameterProps{

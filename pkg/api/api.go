@@ -23,11 +23,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 )
 
-// Options of the handlers. Control, Keys, Logger and IDs are required.
+// Options of the handlers. Control, Logger and IDs are required.
 type Options struct {
 	Control  *control.Control
-	Keys     []wire.VerificationKey // verify the signatures of job specs; sent to agents at enrolment
-	Registry string                 // host:port of the artifact registry, as callers reach it
+	Registry string // host:port of the artifact registry, as callers reach it
 	// Audiences are the hosts at which agents reach this control plane (awsiam.Audience). The
 	// first is the current one; agents that were installed earlier use the others. Empty: no
 	// agent can prove an AWS role.

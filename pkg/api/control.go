@@ -60,8 +60,9 @@ const maxSignature = 4096
 func (s *server) controlRoutes() {
 	c := s.Control
 	register(s, op{Route: wire.GetMeta, auth: unauthenticated, may: open(), tag: "Meta", summary: "Describe the control plane"},
-		func(context.Context, *struct{}) (*body[wire.Meta], error) {
-			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, MaxBody: int64(s.MaxBody), Keys: s.Keys}, nil)
+		func(ctx context.Context, _ *struct{}) (*body[wire.Meta], error) {
+			signing, err := c.Signing(ctx)
+			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, MaxBody: int64(s.MaxBody), Keys: verificationKeys(signing)}, err)
 		})
 	s.personPartRoutes(c)
 	s.appRoutes(c)
@@ -83,6 +84,7 @@ func (s *server) controlRoutes() {
 	s.tokenRoutes(c)
 	s.peopleRoutes(c)
 	s.orgRoutes(c)
+	s.keyRoutes(c)
 	s.variableRoutes(c)
 }
 

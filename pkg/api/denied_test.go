@@ -67,6 +67,7 @@ var ruleOf = map[string]ruled{
 	"invite-user": {"manage-people", onToken}, "get-user": {"manage-people", onToken}, "update-user": {"manage-people", onToken}, "delete-user": {"manage-people", onToken}, "end-logins": {"manage-people", onToken}, "create-login-link": {"manage-people", onToken},
 
 	"set-login-issuer": {"operate", onShared}, "delete-login-issuer": {"operate", onShared}, "list-login-issuers": {"view", onShared},
+	"list-keys": {"view", onShared}, "rotate-keys": {"operate", onShared}, "revoke-key": {"operate", onShared}, "put-key-set": {"operate", onShared},
 	"create-org": {"operate", onShared}, "list-orgs": {"operate", onShared}, "get-org": {"operate", onShared}, "delete-org": {"operate", onShared},
 	"log-out": {"", onNothing}, "get-caller": {"", onNothing}, "list-users": {"", onNothing},
 
@@ -328,7 +329,7 @@ var queries = map[string]url.Values{
 func (w *world) ask(c *fuzzed, tg target, token string) result {
 	w.tried++
 	path := strings.NewReplacer("{app}", "shop", "{version}", "none", "{install}", "acme", "{component}", "network", "{deployment}", w.deployment, "{job}", w.job, "{runner}", "eu",
-		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{account}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{user}", "victim@example.com", "{issuer}", "work", "{org}", "none", "{channel}", "stable", "{chain}", "org",
+		"{rule}", w.rule, "{key}", w.key, "{session}", w.session, "{account}", "builds", "{webhook}", "hook", "{delivery}", "evt_1", "{token}", "victim", "{user}", "victim@example.com", "{issuer}", "work", "{org}", "none", "{channel}", "stable", "{signing_key}", "0123456789abcdef", "{chain}", "org",
 		"{action}", "none", "{digest}", strings.Repeat("0", 64), "{part}", "0").Replace(tg.path)
 	if strings.Contains(path, "{") {
 		w.t.Fatalf("%s: the test has no object for the path %s", tg.op.OperationID, path)
@@ -351,7 +352,7 @@ func (w *world) ask(c *fuzzed, tg target, token string) result {
 
 // absent are the operations whose object does not exist in this world although the caller may see it: a version, an action, a
 // delivery, a stack, a log, a part, a channel, a component with a state.
-var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-webhook", "get-stack", "read-job-log", "download-part", "delete-runner-channel", "push-state", "delete-login-issuer", "get-org", "delete-org"}
+var absent = []string{"get-version", "get-provenance", "run-action", "redeliver-webhook", "get-stack", "read-job-log", "download-part", "delete-runner-channel", "push-state", "delete-login-issuer", "get-org", "delete-org", "revoke-key"}
 
 // ofTheCallersOrg are the operations that name nothing that exists, or an app, which an org can have under the name of another
 // org's app: a stranger may ask, and changes its own org.

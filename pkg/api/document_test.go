@@ -102,7 +102,7 @@ func TestDocumentsAreValidOpenAPI31(t *testing.T) {
 func routes(t *testing.T) map[string]wire.Route {
 	t.Helper()
 	out := map[string]wire.Route{}
-	for _, file := range []string{"wire/accounts.go", "wire/audit.go", "wire/control.go", "wire/limits.go", "wire/orgs.go", "wire/people.go", "wire/placement.go", "wire/runner.go", "wire/stack.go", "wire/tokens.go", "wire/webhooks.go"} {
+	for _, file := range []string{"wire/accounts.go", "wire/audit.go", "wire/control.go", "wire/keys.go", "wire/limits.go", "wire/orgs.go", "wire/people.go", "wire/placement.go", "wire/runner.go", "wire/stack.go", "wire/tokens.go", "wire/webhooks.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)

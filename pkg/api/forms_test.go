@@ -195,7 +195,7 @@ func (c *fuzzed) put(t *testing.T, s slot, value string, seed int) (res result, 
 		}
 	}
 	path = c.fixtures.Replace(c.path(path, s.tg.op.scheme()))
-	path = strings.NewReplacer("installs/acme", "installs/idle", "{key}", "0123456789abcdef", "{channel}", "stable", "{delivery}", "evt_1").Replace(path)
+	path = strings.NewReplacer("installs/acme", "installs/idle", "{key}", "0123456789abcdef", "{signing_key}", "0123456789abcdef", "{channel}", "stable", "{delivery}", "evt_1").Replace(path)
 	var body any
 	if schema := s.tg.body(); schema != nil {
 		b, ok := c.fill(s.tg, "", schema, seed).(map[string]any)

@@ -113,7 +113,7 @@ func (c *fuzzed) furnish() {
 	runner := call[wire.Runner](c.plane, "GET", "/v1/runners/local", c.api, nil)
 	call[wire.Token](c.plane, "POST", "/v1/tokens", c.api, wire.CreateTokenRequest{Name: "ci"})
 	call[wire.User](c.plane, "POST", "/v1/users", c.api, wire.InviteUserRequest{Email: "eva@example.com", Roles: []wire.RoleBinding{{Role: "viewer"}}})
-	c.fixtures = strings.NewReplacer("{token}", "ci", "{user}", "eva@example.com", "{issuer}", "work", "{org}", "default", "{account}", "builds", "{webhook}", "hook", "{chain}", "org", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
+	c.fixtures = strings.NewReplacer("{token}", "ci", "{user}", "eva@example.com", "{issuer}", "work", "{org}", "default", "{signing_key}", "0123456789abcdef", "{account}", "builds", "{webhook}", "hook", "{chain}", "org", "{rule}", rule.ID, "{session}", runner.Sessions[0].ID)
 }
 
 // tokenRule is a valid rule.

@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/blob/blobtest"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/control"
+	"github.com/fairlead/fairlead/pkg/control/controltest"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
@@ -115,9 +116,15 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	p := &plane{t: t, minter: identity.NewMinter(make([]byte, identity.MinKey)), log: &syncBuffer{}, api: identity.NewToken(identity.PrefixAPI)}
 	logger := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ids := fairlead.RandomIDs(time.Now)
+	_, spareKey, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, spare := events.NewSigner(key), events.NewSigner(spareKey)
 	p.Control = control.New(control.Deps{
+		Spare: spare.Public(), SigningKeys: controltest.NewKeys(signer, spare),
 		Store: store.New(e), Queue: queuetest.Memory(time.Now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
-		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewSigner(key), Minter: p.minter, IDs: ids, Now: time.Now, Logger: logger,
+		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: signer, Minter: p.minter, IDs: ids, Now: time.Now, Logger: logger,
 	})
 	if err := p.RegisterToken(t.Context(), fairlead.DefaultOrg, "admin", p.api); err != nil {
 		t.Fatal(err)
@@ -125,8 +132,7 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	if err := p.EnsureRunner(t.Context(), fairlead.DefaultOrg, control.NewRunner{Name: "local", File: control.RunnerFile{Set: []string{"runner_configuration.type=local", "runner_configuration.builds=true", "state_storage_configuration.type=http"}}}); err != nil {
 		t.Fatal(err)
 	}
-	o := api.Options{Control: p.Control, Registry: "registry.test", Audiences: []string{"fairlead.test"}, Version: "0.0.0-test", IDs: ids, Logger: logger,
-		Keys: []wire.VerificationKey{{ID: events.KeyID(key.Public().(ed25519.PublicKey)), PublicKey: key.Public().(ed25519.PublicKey)}}}
+	o := api.Options{Control: p.Control, Registry: "registry.test", Audiences: []string{"fairlead.test"}, Version: "0.0.0-test", IDs: ids, Logger: logger}
 	if len(has.limits) > 0 {
 		p.callers = api.NewCallers(has.limits[0], time.Now, logger)
 		o.Callers = p.callers

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/ed25519"
 	"slices"
 
 	"github.com/fairlead/fairlead/pkg/access"
@@ -20,11 +19,11 @@ func (s *server) provenanceRoute(c *control.Control) {
 		problems: slices.Concat(ofAVersion, codes{fairlead.CodeAppNotFound, fairlead.CodeVersionNotFound, fairlead.CodeVersionOfOtherApp, fairlead.CodeComponentNotFound,
 			fairlead.CodeProvenanceNotFound, fairlead.CodeProvenanceInvalid})},
 		func(ctx context.Context, in *component) (*body[wire.Provenance], error) {
-			var keys []ed25519.PublicKey
-			for _, k := range s.Keys {
-				keys = append(keys, k.PublicKey)
+			signing, err := c.Signing(ctx)
+			if err != nil {
+				return nil, err
 			}
-			p, err := c.Provenance(ctx, callerOf(ctx).org, in.App, in.Version, in.Component, keys)
+			p, err := c.Provenance(ctx, callerOf(ctx).org, in.App, in.Version, in.Component, signing.Set.Public())
 			return answer(renderProvenance(p), err)
 		})
 }

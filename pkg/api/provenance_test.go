@@ -63,7 +63,7 @@ func TestProvenanceIsServedAsItWasReported(t *testing.T) {
 		t.Errorf("after the end of the build, a signature is answered with %d %s", res.StatusCode, res.body)
 	}
 	keys := call[wire.Meta](c.plane, "GET", "/v1/meta", "", nil).Keys
-	if len(keys) != 1 || keys[0].ID != got.KeyID {
+	if len(keys) != 2 || keys[0].ID != got.KeyID {
 		t.Errorf("key %s signed it, and the control plane publishes %v", got.KeyID, keys)
 	}
 

@@ -45,8 +45,12 @@ func (s *server) identityRoutes(c *control.Control) {
 				return nil, err
 			}
 			defer leave()
+			signing, err := c.Signing(ctx)
+			if err != nil {
+				return nil, err
+			}
 			r, err := c.Enrol(ctx, in.Body.Token, in.Body.PublicKey)
-			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: s.Keys, Registry: s.Registry}, err)
+			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: verificationKeys(signing), Registry: s.Registry}, err)
 		})
 	register(s, op{Route: wire.CreateChallenge, auth: unauthenticated, may: open(), tag: "Identity", summary: "Get a nonce to sign"},
 		func(context.Context, *struct{}) (*body[wire.Challenge], error) {
@@ -375,6 +379,14 @@ func renewLease(ctx context.Context, c *control.Control, h control.Holder, in wi
 		RenewSeconds: int(j.Terms.RenewEvery() / time.Second), LogEveryMS: milliseconds(log.Every), LogBulkMS: milliseconds(log.Bulk), LogCut: log.Cut}, nil
 }
 
+func rawEach(list [][]byte) []json.RawMessage {
+	var out []json.RawMessage
+	for _, b := range list {
+		out = append(out, b)
+	}
+	return out
+}
+
 // startRoute registers the route that starts a job.
 func (s *server) startRoute(c *control.Control) {
 	type start struct {
@@ -391,7 +403,7 @@ func (s *server) startRoute(c *control.Control) {
 				return nil, err
 			}
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
-			out := wire.Started{Envelope: st.Envelope, LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
+			out := wire.Started{Envelope: st.Envelope, KeySets: rawEach(st.KeySets), LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
 			if err == nil {
 				log := c.LogTerms(ctx, h)
 				out.LogEveryMS, out.LogBulkMS = milliseconds(log.Every), milliseconds(log.Bulk)

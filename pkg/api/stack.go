@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"net/http"
 	"net/url"
 	"slices"
@@ -73,6 +72,7 @@ type declared struct {
 	actions awsaction.Grants // none: the template's default applies
 	secrets []control.DeclaredSecret
 	images  []control.DeclaredImage // of scripts
+	keys    []string                // public keys that runners trust, in base64
 }
 
 // showStack answers with a stack, and with what the install's app declares.
@@ -89,7 +89,11 @@ func (s *server) showStack(ctx context.Context, c *control.Control, v control.St
 	if err != nil {
 		return nil, err
 	}
-	return answer(s.renderStack(v, declared{actions: actions, secrets: secrets, images: images}), nil)
+	signing, err := c.Signing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return answer(s.renderStack(v, declared{actions: actions, secrets: secrets, images: images, keys: signing.TrustedKeys()}), nil)
 }
 
 type listStacksInput struct {
@@ -102,8 +106,14 @@ func (s *server) listStacks(c *control.Control) {
 		doc:      "A page before the last one may have fewer items than the limit, even none.",
 		problems: listing},
 		func(ctx context.Context, in *listStacksInput) (*paged[wire.Stack], error) {
+			signing, err := c.Signing(ctx)
+			if err != nil {
+				return nil, err
+			}
 			actions := map[fairlead.InstallID]awsaction.Grants{}
-			render := func(v control.Stack) wire.Stack { return s.renderStack(v, declared{actions: actions[v.Install]}) }
+			render := func(v control.Stack) wire.Stack {
+				return s.renderStack(v, declared{actions: actions[v.Install], keys: signing.TrustedKeys()})
+			}
 			return list(&in.ListInput, seen(ctx, s, stacksOf), render, func(q fairlead.PageQuery) ([]control.Stack, string, error) {
 				all, next, err := c.Stacks(ctx, callerOf(ctx).org, q)
 				for _, v := range all {
@@ -121,15 +131,6 @@ func (s *server) listStacks(c *control.Control) {
 		})
 }
 
-// AgentFacts returns what an agent must know of the control plane with the URL and the keys.
-func AgentFacts(url string, keys []wire.VerificationKey) control.AgentFacts {
-	out := control.AgentFacts{URL: url}
-	for _, k := range keys {
-		out.TrustedKeys = append(out.TrustedKeys, base64.StdEncoding.EncodeToString(k.PublicKey))
-	}
-	return out
-}
-
 func (s *server) published() error {
 	if s.Stack.TemplateURL != "" && s.Stack.Image != "" {
 		return nil
@@ -141,13 +142,12 @@ func (s *server) published() error {
 // renderStack renders a stack with what the install's app declares.
 func (s *server) renderStack(v control.Stack, app declared) wire.Stack {
 	actions := app.actions
-	keys := AgentFacts("", s.Keys).TrustedKeys
 	out := wire.Stack{Actors: renderActors(v.Actors), Install: v.InstallName, InstallID: string(v.Install), Runner: v.RunnerName, Account: v.Account, Region: v.Region,
 		State: v.State, ExternalID: v.ExternalID, StackName: "fairlead-" + v.InstallName, TemplateURL: s.Stack.TemplateURL, CustomerSecrets: renderSecrets(app.secrets), ScriptImages: renderImages(app.images),
 		Parameters: []wire.StackParameter{
 			{Name: wire.StackControlPlaneURL, Value: s.Stack.URL}, {Name: wire.StackInstallID, Value: string(v.Install)},
 			{Name: wire.StackRunnerID, Value: string(v.Runner)}, {Name: wire.StackExternalID, Value: v.ExternalID},
-			{Name: wire.StackTrustedKeys, Value: strings.Join(keys, ",")}, {Name: wire.StackRunnerImage, Value: s.Stack.Image},
+			{Name: wire.StackTrustedKeys, Value: strings.Join(app.keys, ",")}, {Name: wire.StackRunnerImage, Value: s.Stack.Image},
 		}}
 	if len(actions.All) > 0 {
 		out.Parameters = append(out.Parameters, wire.StackParameter{Name: wire.StackAppActions, Value: strings.Join(actions.All, ",")})

@@ -51,6 +51,12 @@ func PublicOf(key crypto.PublicKey) (Public, error) {
 	return Public{key: key, der: der}, err
 }
 
+// Ed25519 returns the key, if it is an Ed25519 key.
+func (p Public) Ed25519() (ed25519.PublicKey, bool) {
+	key, ok := p.key.(ed25519.PublicKey)
+	return key, ok
+}
+
 // PEM returns the key in PEM (PKIX).
 func (p Public) PEM() []byte { return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: p.der}) }
 

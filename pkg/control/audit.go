@@ -203,7 +203,11 @@ func (a *Auditor) checkpoint(ctx context.Context, org fairlead.OrgID, heads []au
 			return err
 		}
 		s := audit.Signed{Checkpoint: c}
-		if s.Key, s.Signature, err = a.k.Signer.SignMessage(ctx, message); err != nil {
+		signing, err := a.k.Signing(ctx)
+		if err != nil {
+			return err
+		}
+		if s.Key, s.Signature, err = signing.Signer.SignMessage(ctx, message); err != nil {
 			return err
 		}
 		var tx store.Tx

@@ -461,7 +461,7 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 
 // A person who creates an install just after the agent started would send its secrets in the clear, because the agent had not reported
 // its seed: it does with its second heartbeat, after it has the runner's configuration.
-func TestPersonWaitsUntilANewAgentHasReportedWhetherItHasASeed(t *testing.T) {
+func TestNewAgentReportsItsSeedBeforeSecretsAreSent(t *testing.T) {
 	for _, seed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPlane(t, enginetest.Memory())

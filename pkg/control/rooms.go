@@ -15,13 +15,15 @@ import (
 // The types of the internal packages that callers of this package use.
 type (
 	AgentFacts = kernel.AgentFacts
-	Artifacts  = kernel.Artifacts
-	Binding    = kernel.Binding
-	Deps       = kernel.Deps
-	Holder     = kernel.Holder
-	Intervals  = kernel.Intervals
-	Launch     = kernel.Launch
-	User       = kernel.User
+	// SigningKeys keeps the private keys of a control plane that changes its keys itself.
+	SigningKeys = kernel.SigningKeys
+	Artifacts   = kernel.Artifacts
+	Binding     = kernel.Binding
+	Deps        = kernel.Deps
+	Holder      = kernel.Holder
+	Intervals   = kernel.Intervals
+	Launch      = kernel.Launch
+	User        = kernel.User
 
 	AWSProof           = runners.AWSProof
 	Agent              = runners.Agent

@@ -93,7 +93,7 @@ components:
 
 func newSandboxPlane(t *testing.T) *plane {
 	p := newPlane(t, enginetest.Memory())
-	p.AgentFacts = control.AgentFacts{URL: "https://fairlead.example.com", TrustedKeys: []string{"a", "b"}}
+	p.AgentURL = "https://fairlead.example.com"
 	return p
 }
 

@@ -60,6 +60,9 @@ const (
 	VerbJobLogs             Verb = "job.logs"              // Job
 	VerbJobShow             Verb = "job.show"              // Job
 	VerbLogin               Verb = "session.login"         //
+	VerbKeyList             Verb = "key.list"              // list the keys that runners trust
+	VerbKeyRevoke           Verb = "key.revoke"            //
+	VerbKeyRotateWith       Verb = "key.rotate-with"       // rotate the keys with a spare key that the control plane does not have
 	VerbLimitsShow          Verb = "limits.show"           //
 	VerbRuleDelete          Verb = "rule.delete"           // Rule
 	VerbRuleList            Verb = "rule.list"             //

@@ -20,8 +20,10 @@ import (
 // keys are the secrets of a control plane. They are not in the database, so a copy of
 // the database alone does not reveal sensitive values.
 type keys struct {
+	folder  string
 	seal    *seal.Keyring      // encrypts and decrypts sensitive values
 	signing ed25519.PrivateKey // signs job specs; runners pin its public key
+	spare   ed25519.PrivateKey // signs changes of the keys that runners trust; they pin its public key, too
 	tokens  []byte             // signs the tokens of sessions and jobs
 }
 
@@ -41,8 +43,14 @@ func loadKeys(folder string, fresh bool) (keys, error) {
 	if err != nil {
 		return keys{}, err
 	}
+	// A folder of an earlier release has no spare key. Its runners pinned the other key alone, which is enough for the first change
+	// of keys.
+	spare, err := readOrMakeSecret(filepath.Join(folder, "spare.key"), ed25519.SeedSize)
+	if err != nil {
+		return keys{}, err
+	}
 	tokens, err := secret(filepath.Join(folder, "tokens.key"), identity.MinKey)
-	return keys{seal: ring, signing: ed25519.NewKeyFromSeed(seed), tokens: tokens}, err
+	return keys{folder: folder, seal: ring, signing: ed25519.NewKeyFromSeed(seed), spare: ed25519.NewKeyFromSeed(spare), tokens: tokens}, err
 }
 
 // readOrMakeSecret returns the secret of size bytes in the file at path. If there is no

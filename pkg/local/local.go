@@ -23,7 +23,6 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api"
-	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/blob/dir"
 	"github.com/fairlead/fairlead/pkg/control"
@@ -325,9 +324,10 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 		s.closers = append(s.closers, func() error { t.CloseIdleConnections(); return nil })
 		reach = t
 	}
+	signing, spare := events.NewSigner(keys.signing), events.NewSigner(keys.spare)
 	s.control = control.New(control.Deps{
 		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
-		Signer: events.NewSigner(keys.signing), Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
+		Signer: signing, Spare: spare.Public(), SigningKeys: signingKeys{keys.folder, []*events.Signer{signing, spare}}, Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, rules),
 		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, Images: true, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
 	})
@@ -407,11 +407,9 @@ const adminName = "admin"
 
 // handler serves both APIs and the registry on one port.
 func (s *Server) handler(address, audience string, callers *api.Callers) (http.Handler, error) {
-	signer := s.control.Signer
 	o := api.Options{Control: s.control, Registry: address, Audiences: []string{audience}, Version: s.opts.Version, IDs: s.control.IDs, Logger: s.opts.Logger, Callers: callers,
-		Stack: api.StackSource{URL: cmp.Or(s.opts.URL, s.url), TemplateURL: s.opts.StackTemplateURL, Image: s.opts.RunnerImage},
-		Keys:  []wire.VerificationKey{{ID: events.KeyID(signer.Public()), PublicKey: signer.Public()}}}
-	s.control.AgentFacts = api.AgentFacts(o.Stack.URL, o.Keys)
+		Stack: api.StackSource{URL: cmp.Or(s.opts.URL, s.url), TemplateURL: s.opts.StackTemplateURL, Image: s.opts.RunnerImage}}
+	s.control.AgentURL = o.Stack.URL
 	registry, err := artifact.RegistryHandler(filepath.Join(s.opts.Data, "artifacts"), artifact.RegistryOptions{Log: s.opts.Logger, Account: control.RepositoryOrg})
 	if err != nil {
 		return nil, err

@@ -119,6 +119,9 @@ func (i LoginIssuer) Audited() Of {
 	return Of{audit.Object{Kind: "issuer", Name: i.Name}, "", ""}
 }
 
+// Audited names the key sets as the operator's object.
+func (s KeySets) Audited() Of { return Of{audit.Object{Kind: "key-sets"}, "", ""} }
+
 // Audited names the org as the operator's object.
 func (o Org) Audited() Of { return Of{audit.Object{Kind: "org", Name: string(o.Name)}, "", ""} }
 
@@ -160,7 +163,7 @@ func (h StateHead) Audited() Of {
 // digests alone.
 func auditedTypes() map[string]audited {
 	all := map[string]audited{}
-	for _, r := range []audited{App{}, Version{}, Install{}, Deployment{}, Job{}, Runner{}, Channel{}, RunnerRule{}, Agent{}, Session{}, Enrolment{}, Stack{}, Token{}, User{}, ServiceAccount{}, Login{}, LoginIssuer{}, Org{}, Trust{}, Webhook{}, Delivery{}, Group{}, Variables{}, StateHead{}} {
+	for _, r := range []audited{App{}, Version{}, Install{}, Deployment{}, Job{}, Runner{}, Channel{}, RunnerRule{}, Agent{}, Session{}, Enrolment{}, Stack{}, Token{}, User{}, ServiceAccount{}, Login{}, LoginIssuer{}, KeySets{}, Org{}, Trust{}, Webhook{}, Delivery{}, Group{}, Variables{}, StateHead{}} {
 		all[r.Audited().Kind] = r
 	}
 	return all

@@ -186,6 +186,7 @@ func orgKey(name fairlead.OrgID) engine.Key { return key(orgsPartition(), string
 func loginIssuerKey(name string) engine.Key { return key(loginIssuersPartition(), name) }
 func countKey(c Counted) engine.Key         { return key(ofOrg(c.Org, "COUNT"), string(c.Quota)) }
 func generationKey() engine.Key             { return key("GENERATION", "GENERATION") }
+func keySetsKey() engine.Key                { return key("KEYSETS", "KEYSETS") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }
 
 func channelKey(name string) engine.Key { return key(channelsPartition(), name) }

@@ -197,7 +197,7 @@ func (p *Plane) sawClaim(_ *http.Request, _ string, body []byte, answer *httptes
 // sawStart replaces the control plane's spec with the test's.
 func (p *Plane) sawStart(r *http.Request, id string, _ []byte, answer *httptest.ResponseRecorder) {
 	p.mu.Lock()
-	j, tamper := p.jobs[id], p.tamper
+	j, tamper, chain := p.jobs[id], p.tamper, p.keySets
 	p.mu.Unlock()
 	if j == nil {
 		return
@@ -218,6 +218,9 @@ func (p *Plane) sawStart(r *http.Request, id string, _ []byte, answer *httptest.
 	}
 	if tamper != nil {
 		out.Envelope = tamper(spec, out.Envelope)
+	}
+	for _, set := range chain {
+		out.KeySets = append(out.KeySets, set)
 	}
 	p.encode(answer, out)
 }

@@ -112,6 +112,7 @@ type Plane struct {
 	received [][]byte      // their bodies, if Options.Record
 	open     map[asked]int // requests that are being handled
 	tamper   func(events.JobSpec, []byte) []byte
+	keySets  [][]byte
 	config   *wire.AgentConfiguration // the configuration that agents get; nil: the agents get no configuration
 	worker   *control.Session         // the session of Work; nil before the first job
 }
@@ -179,8 +180,7 @@ func New(t testing.TB, o Options) *Plane {
 		}
 		audiences = append(audiences, host)
 	}
-	h := p.handler(api.Options{Audiences: audiences, Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger, MaxBody: o.MaxBody,
-		Keys: []wire.VerificationKey{{ID: events.KeyID(p.signer.Public()), PublicKey: p.signer.Public()}}})
+	h := p.handler(api.Options{Audiences: audiences, Control: p.Control, Registry: p.Registry(), Version: "0.0.0-test", IDs: ids, Logger: logger, MaxBody: o.MaxBody})
 	handler.Store(&h)
 	if p.API, err = client.New(p.URL(), p.token, client.Options{Retries: -1}); err != nil {
 		t.Fatal(err)
@@ -301,6 +301,12 @@ func (p *Plane) Configure(revision, runner string) {
 func (p *Plane) SetTamper(f func(spec events.JobSpec, envelope []byte) []byte) {
 	p.change(func() { p.tamper = f })
 }
+
+// SetKeySets makes the answers to steps contain these key sets.
+func (p *Plane) SetKeySets(chain [][]byte) { p.change(func() { p.keySets = chain }) }
+
+// Signer returns the key that signs job specs.
+func (p *Plane) Signer() *events.Signer { return p.signer }
 
 // Counts returns the number of claims and of session heartbeats.
 func (p *Plane) Counts() (claims, beats int) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api"
-	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -79,14 +78,13 @@ func (w *world) startServer() *server {
 		Store: store.New(&simEngine{s.p, w.backing}), Queue: &simQueue{s.p, w.backing}, Log: &simLog{s.p, w.backing}, Blobs: &simBlobs{s.p, w.backing},
 		Sealer: seal.NewKeyring(w.sealKey), Signer: events.NewSigner(w.signKey), Minter: identity.NewMinter(w.tokenKey), IDs: w.id,
 		Now: w.serverTime, Random: s.p.random, Logger: logger, Terms: w.terms(), Parallelism: w.parallelism(), LogBudget: w.logBudget(),
-		AgentFacts: control.AgentFacts{URL: "https://control.example"},
+		AgentURL: "https://control.example",
 	}
 	if w.plan.marks != nil {
 		deps.Access, deps.CancelMarks, deps.Intervals = markAccess{}, w.plan.marks, control.Metered()
 	}
 	s.control = control.New(deps)
-	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger, MaxBody: w.maxBody(),
-		Keys: []wire.VerificationKey{{ID: events.KeyID(s.control.Signer.Public()), PublicKey: s.control.Signer.Public()}}}
+	o := api.Options{Control: s.control, Registry: "registry.example:443", Version: "sim", IDs: w.id, Logger: logger, MaxBody: w.maxBody()}
 	controlAPI, runnerAPI := api.ControlHandler(o), api.RunnerHandler(o)
 	s.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/runner/") {

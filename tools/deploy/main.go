@@ -34,7 +34,7 @@ func main() {
 	flag.StringVar(&o.DirectLaunch, "direct-launch", "", "on: run agents beside the control plane that start jobs in customers' clusters; off: remove them; default: keep as it is")
 	flag.StringVar(&o.AlarmEmail, "alarm-email", "", `mail address that gets alarms; "none" removes it; default: keep the current one`)
 	flag.StringVar(&o.Budget, "monthly-budget", "", `US dollars a month that the account may cost before an alarm; "none" removes the alarm; default: keep the current amount`)
-	flag.StringVar(&o.SignsWith, "signs-with", "", "key that signs job specs: First, or Spare if the first is lost; default: keep the current one")
+	flag.StringVar(&o.SignsWith, "signs-with", "", "key that signs job specs: First, Spare if the first is lost, or the ARN of a key in KMS after a rotation; default: keep the current one")
 	flag.StringVar(&o.Table, "table", "", "restored table that `fairlead ops restore` has prepared; \"none\": the stack's own; default: keep the current one")
 	flag.StringVar(&o.SpareRegion, "spare-region", "", `region that gets copies for the loss of this one; "none" ends the copies; default: keep the current one`)
 	flag.StringVar(&o.Version, "version", "dev", "version that the runner reports")

@@ -56,7 +56,8 @@ type Options struct {
 	// Budget is the amount in whole US dollars that the account may cost a month before an
 	// alarm. "" keeps the current amount, if any. NoBudget removes the alarm.
 	Budget string
-	// SignsWith is the key that signs job specs: First or Spare. "" keeps the current key.
+	// SignsWith is the key that signs job specs: First, Spare, or the ARN of a key in KMS that the operator rotated to. "" keeps the
+	// current key.
 	SignsWith string
 	// DirectLaunch is On to run the service of direct launch, and Off to remove it. "" keeps
 	// it as it is.
@@ -125,6 +126,7 @@ type Command struct {
 
 var (
 	accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
+	keyPattern     = regexp.MustCompile(`^arn:aws(-[a-z]+)*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$`)
 	budgetPattern  = regexp.MustCompile(`^[1-9][0-9]{0,7}$`)
 	versionPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
 	stagePattern   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,15}$`)
@@ -145,8 +147,8 @@ func (o Options) check() error {
 	if !slices.Contains([]string{"", On, Off}, o.DirectLaunch) {
 		return fmt.Errorf("direct launch %q: use on or off", o.DirectLaunch)
 	}
-	if !slices.Contains([]string{"", firstKey, "Spare"}, o.SignsWith) {
-		return fmt.Errorf("the key %q is not a signing key of the stack: use First or Spare", o.SignsWith)
+	if !slices.Contains([]string{"", firstKey, "Spare"}, o.SignsWith) && !keyPattern.MatchString(o.SignsWith) {
+		return fmt.Errorf("the key %q is not a signing key of the stack: use First, Spare, or the ARN of a key in KMS", o.SignsWith)
 	}
 	if o.AlarmEmail != "" && o.AlarmEmail != NoAlarmEmail {
 		if a, err := mail.ParseAddress(o.AlarmEmail); err != nil || a.Address != o.AlarmEmail {
@@ -181,12 +183,14 @@ type state struct {
 	spare           spare
 	keys            string // wanted: ids of the replicas that the stack uses; "": keys of its own
 	table           string // wanted: restored table with its stream, as the parameter RestoredTable; "": the stack's own
-	signs           string // wanted: key that signs job specs, as the parameter SignsWith
+	signs           string // wanted: key that signs job specs, as SignsWith of Options
 	switches        bool   // wanted: other functions get all invocations at once
 }
 
-// signed returns the key that signs job specs now, as the parameter SignsWith.
-func (s state) signed() string { return cmp.Or(s.parameters["SignsWith"], firstKey) }
+// signed returns the key that signs job specs now, as SignsWith of Options.
+func (s state) signed() string {
+	return cmp.Or(set(s.parameters["LaterSigningKey"]), s.parameters["SignsWith"], firstKey)
+}
 
 // created reports whether a stack was created completely, now or earlier. Later updates
 // may have failed.

@@ -552,10 +552,10 @@ func TestSwitchGivesAllInvocationsAtOnce(t *testing.T) {
 func TestSigningKeyIsKept(t *testing.T) {
 	a := &account{status: "CREATE_COMPLETE"}
 	d, _ := a.deployment(t)
-	for _, step := range []struct{ given, want string }{{"", "First"}, {"Spare", "Spare"}, {"", "Spare"}, {"First", "First"}} {
+	for _, step := range []struct{ given, want string }{{"", "First none"}, {"Spare", "Spare none"}, {"", "Spare none"}, {keyARN(3), "Spare " + keyARN(3)}, {"", "Spare " + keyARN(3)}, {"First", "First none"}} {
 		d.SignsWith = step.given
-		if err := d.Do(t.Context()); err != nil || a.values["SignsWith"] != step.want {
-			t.Errorf("with %q the stack signs with %q, want %q; error %v", step.given, a.values["SignsWith"], step.want, err)
+		if err := d.Do(t.Context()); err != nil || a.values["SignsWith"]+" "+a.values["LaterSigningKey"] != step.want {
+			t.Errorf("with %q the stack signs with %q and the later key %q, want %q; error %v", step.given, a.values["SignsWith"], a.values["LaterSigningKey"], step.want, err)
 		}
 	}
 	d.SignsWith, a.did = "Third", nil
@@ -693,6 +693,7 @@ func TestBuildRunnerPinsBothKeys(t *testing.T) {
 		{"the spare key cannot be read", "", map[string]ed25519.PublicKey{keyARN(1): signs}, first, keyARN(2), true, false},
 		{"the key that signs cannot be read", "", map[string]ed25519.PublicKey{keyARN(2): spare}, "", keyARN(1), false, true},
 		{"the key that signs is lost, and the spare key shall sign", "Spare", map[string]ed25519.PublicKey{keyARN(2): spare}, second, keyARN(1), true, false},
+		{"a key of the operator shall sign", keyARN(3), map[string]ed25519.PublicKey{keyARN(1): signs, keyARN(3): spare}, second, "", false, false},
 		{"the spare key shall sign, and cannot be read", "Spare", map[string]ed25519.PublicKey{keyARN(1): signs}, "", keyARN(2), false, true},
 	} {
 		a := &account{status: "CREATE_COMPLETE", public: row.public, values: map[string]string{"BuildRunner": "run_" + strings.Repeat("0", 26)}}
@@ -871,7 +872,7 @@ func TestPlainDeployTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"RunnerDigest": digest, "TemplateDigest": templateDigest, "RunnerReaders": "444455556666,777788889999",
-		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ShellDigest": shellDigest, "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "SpareStack": "none", "ExistingKeys": "none", "Version": "v1.2.3"}
+		"AlarmEmail": "ops@example.com", "BuildRunner": "none", "BuildRunnerKeys": "none", "DirectLaunch": "none", "ShellDigest": shellDigest, "ReservesConcurrency": "Yes", "MonthlyBudget": "500", "RestoredTable": "none", "SignsWith": "First", "LaterSigningKey": "none", "SpareStack": "none", "ExistingKeys": "none", "Version": "v1.2.3"}
 	if !maps.Equal(a.values, want) {
 		t.Errorf("the account keeps the parameters %q, want %q", a.values, want)
 	}

@@ -15,6 +15,9 @@ const none = "none"
 // firstKey is the value of the parameter SignsWith of a new stack.
 const firstKey = "First"
 
+// later reports whether a value of SIGNS_WITH is a key that replaces both keys of the stack.
+func later(signs string) bool { return strings.HasPrefix(signs, "arn:") }
+
 // reserves is the value of the parameter ReservesConcurrency that reserves it.
 const reserves = "Yes"
 
@@ -46,18 +49,27 @@ func (d *Deployment) values(ctx context.Context, s state, r release) ([]paramete
 	keys := ""
 	if s.builder != "" {
 		signs, other := s.outputs["SigningKeyArn"], s.outputs["SpareSigningKeyArn"]
-		if s.signs != s.signed() { // the key that signs now may be lost
+		switch {
+		case later(s.signs):
+			signs, other = s.signs, "" // a key of the stack may be revoked
+		case s.signs != s.signed(): // the key that signs now may be lost
 			signs, other = other, signs
 		}
 		var err error
 		if keys, err = d.signingKey(ctx, signs); err != nil {
 			return nil, err
 		}
-		if spare, err := d.signingKey(ctx, other); err == nil {
-			keys += "," + spare
-		} else {
-			d.say("Warning: the build runner pins one signing key only: %v", err)
+		if other != "" {
+			if spare, err := d.signingKey(ctx, other); err == nil {
+				keys += "," + spare
+			} else {
+				d.say("Warning: the build runner pins one signing key only: %v", err)
+			}
 		}
+	}
+	signs, laterKey := s.signs, none
+	if later(s.signs) {
+		signs, laterKey = cmp.Or(s.parameters["SignsWith"], firstKey), s.signs
 	}
 	reservation := "No"
 	if s.reserves {
@@ -66,7 +78,7 @@ func (d *Deployment) values(ctx context.Context, s state, r release) ([]paramete
 	list := []parameter{
 		{"RunnerDigest", r.runner}, {"TemplateDigest", fmt.Sprintf("%x", sha256.Sum256(r.template))}, {"RunnerReaders", strings.Join(s.readers, ",")},
 		{"AlarmEmail", s.alarms}, {"BuildRunner", s.builder}, {"BuildRunnerKeys", keys}, {"ReservesConcurrency", reservation}, {"MonthlyBudget", s.budget},
-		{"DirectLaunch", r.direct}, {"ShellDigest", r.shell}, {"RestoredTable", s.table}, {"SpareStack", s.spare.parts}, {"ExistingKeys", s.keys}, {"SignsWith", s.signs}, {"Version", d.Version},
+		{"DirectLaunch", r.direct}, {"ShellDigest", r.shell}, {"RestoredTable", s.table}, {"SpareStack", s.spare.parts}, {"ExistingKeys", s.keys}, {"SignsWith", signs}, {"LaterSigningKey", laterKey}, {"Version", d.Version},
 	}
 	for i, p := range list {
 		list[i].value = cmp.Or(p.value, none)

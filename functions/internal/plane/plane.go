@@ -15,7 +15,6 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api"
-	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact/ecr"
 	"github.com/fairlead/fairlead/pkg/blob/s3"
 	cancels "github.com/fairlead/fairlead/pkg/cancelmark/dynamo"
@@ -211,17 +210,12 @@ func API(c *control.Control, version string, spare ed25519.PublicKey, address st
 		}
 		audiences = append(audiences, audience)
 	}
-	keys := []wire.VerificationKey{{ID: events.KeyID(c.Signer.Public()), PublicKey: c.Signer.Public()}}
-	if spare != nil {
-		keys = append(keys, wire.VerificationKey{ID: events.KeyID(spare), PublicKey: spare})
-	}
-	c.AgentFacts = api.AgentFacts(address, keys)
+	c.Spare, c.AgentURL = spare, address
 	registry := u.Host
 	if c.Artifacts != nil {
 		registry = c.Artifacts.Host()
 	}
-	return api.Options{Control: c, Registry: registry, Audiences: audiences, Version: version, IDs: c.IDs, Logger: c.Logger, MaxBody: maxBody,
-		Keys: keys}, nil
+	return api.Options{Control: c, Registry: registry, Audiences: audiences, Version: version, IDs: c.IDs, Logger: c.Logger, MaxBody: maxBody}, nil
 }
 
 // Spare returns the public half of the spare signing key. It returns nil if the key is "", or if

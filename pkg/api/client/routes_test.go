@@ -146,6 +146,10 @@ func TestEveryCallUsesItsRoute(t *testing.T) {
 			return err
 		},
 		"DELETE /v1/webhooks/ops/earlier-keys":              func(c *client.Client) error { _, err := c.RevokeWebhookKeys(ctx, "ops"); return err },
+		"GET /v1/keys":                                      func(c *client.Client) error { _, err := c.ListKeys(ctx); return err },
+		"POST /v1/keys/rotate":                              func(c *client.Client) error { _, err := c.RotateKeys(ctx); return err },
+		"POST /v1/keys/0123456789abcdef/revoke":             func(c *client.Client) error { _, err := c.RevokeKey(ctx, "0123456789abcdef"); return err },
+		"POST /v1/key-sets":                                 func(c *client.Client) error { _, err := c.PutKeySet(ctx, wire.PutKeySetRequest{}); return err },
 		"GET /v1/limits":                                    func(c *client.Client) error { _, err := c.GetLimits(ctx); return err },
 		"GET /v1/audit":                                     func(c *client.Client) error { _, err := c.GetAudit(ctx); return err },
 		"GET /v1/audit/chains?cursor=c&limit=7":             func(c *client.Client) error { _, err := c.ListAuditChains(ctx, one); return err },

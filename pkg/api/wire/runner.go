@@ -404,15 +404,16 @@ const LogBulk = 8 << 10
 
 // Started holds the signed spec and the lease.
 type Started struct {
-	Envelope     json.RawMessage `json:"envelope" doc:"DSSE envelope around the job spec"`
-	LeaseToken   string          `json:"lease_token"`
-	StateToken   string          `json:"state_token,omitempty" doc:"The password with which the tool reads, locks and writes its state. It is valid for nothing else; absent from an older control plane, which accepts only the lease token"`
-	RenewSeconds int             `json:"renew_seconds" doc:"How often to renew the lease"`
-	LogEveryMS   int             `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
-	LogBulkMS    int             `json:"log_bulk_ms,omitempty" minimum:"0" doc:"How long the step may keep more than 8 KiB of its log before it sends them; absent: as log_every_ms"`
-	MaxBody      int64           `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. The step sends a larger body in parts; absent: it accepts every body"`
-	Log          *LogAccess      `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
-	Cancel       *CancelMarker   `json:"cancel,omitempty" doc:"Where the step looks for a cancelation between two renewals; absent if the answer to a renewal waits for one"`
+	Envelope     json.RawMessage   `json:"envelope" doc:"DSSE envelope around the job spec"`
+	KeySets      []json.RawMessage `json:"key_sets,omitempty" doc:"DSSE envelopes around the changes of the keys that verify the job spec; absent: the keys never changed, or the step does not follow changes"`
+	LeaseToken   string            `json:"lease_token"`
+	StateToken   string            `json:"state_token,omitempty" doc:"The password with which the tool reads, locks and writes its state. It is valid for nothing else; absent from an older control plane, which accepts only the lease token"`
+	RenewSeconds int               `json:"renew_seconds" doc:"How often to renew the lease"`
+	LogEveryMS   int               `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
+	LogBulkMS    int               `json:"log_bulk_ms,omitempty" minimum:"0" doc:"How long the step may keep more than 8 KiB of its log before it sends them; absent: as log_every_ms"`
+	MaxBody      int64             `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. The step sends a larger body in parts; absent: it accepts every body"`
+	Log          *LogAccess        `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
+	Cancel       *CancelMarker     `json:"cancel,omitempty" doc:"Where the step looks for a cancelation between two renewals; absent if the answer to a renewal waits for one"`
 }
 
 // CancelMarker is the place of an item in DynamoDB that exists when the attempt may be canceled.

@@ -88,14 +88,18 @@ func builtRef(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component
 	return out, nil
 }
 
-// proven reports whether the control plane's own key signed that the build made the artifact of the component. A build
+// proven reports whether a key of the control plane signed that the build made the artifact of the component. A build
 // that is not proven is not used for a version, because each step would refuse its artifact.
 func proven(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Component, b Built) (bool, error) {
 	built, err := builtRef(tx, org, app, c, b.BuiltBy)
 	if err != nil {
 		return false, err
 	}
-	_, err = opened(tx.Ctx, *built, b.Artifact, []ed25519.PublicKey{tx.Signer.Public()})
+	signing, err := tx.Signing(tx.Ctx)
+	if err != nil {
+		return false, err
+	}
+	_, err = opened(tx.Ctx, *built, b.Artifact, signing.Set.Public())
 	return err == nil, nil
 }
 

@@ -28,10 +28,14 @@ func InSandbox(tx *kernel.Tx, inst store.Install, v Version, part string) (bool,
 }
 
 // RecordAgents records on the install what the agent in its sandbox must know, if the version declares one.
-func RecordAgents(tx *kernel.Tx, inst *store.Install, v Version) {
-	if s := v.Spec.Sandbox; s != nil && s.Runner != nil && tx.AgentFacts.URL != "" {
-		inst.Agents = new(store.AgentFacts(tx.AgentFacts))
+func RecordAgents(tx *kernel.Tx, inst *store.Install, v Version) error {
+	s := v.Spec.Sandbox
+	if s == nil || s.Runner == nil || tx.AgentURL == "" {
+		return nil
 	}
+	facts, err := tx.Facts(tx.Ctx)
+	inst.Agents = new(store.AgentFacts(facts))
+	return err
 }
 
 // KeepSandboxRunner makes or changes the runner in the sandbox of the install, if the version declares one and the component

@@ -252,9 +252,12 @@ func (s *varScope) outline(v appspec.Value) (appspec.Outline, error) {
 func installFacts(tx *kernel.Tx, inst store.Install, v Version, comp appspec.Component) (map[string]string, error) {
 	// Outside of such a stack, a role can have any path and needs no boundary.
 	out := map[string]string{"name": inst.Name, "id": string(inst.ID), "app": inst.App, "version": string(v.ID), "boundary": "", "role_path": "/"}
-	agents := store.AgentFacts(tx.AgentFacts)
+	agents, err := tx.Facts(tx.Ctx)
+	if err != nil {
+		return nil, err
+	}
 	if inst.Agents != nil {
-		agents = *inst.Agents
+		agents = kernel.AgentFacts(*inst.Agents)
 	}
 	out["control_plane"], out["trusted_keys"] = agents.URL, strings.Join(agents.TrustedKeys, ",")
 	if b := inst.SandboxRunner; b != nil {

@@ -124,7 +124,7 @@ func buildComponent(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Com
 }
 
 // buildSpec completes the spec of a build.
-func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
+func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job, fields []string) ([]byte, error) {
 	if j.Build == nil {
 		return nil, fairlead.Conflict(fairlead.CodeJobAltered, "job %s is a build without a component", j.ID)
 	}
@@ -145,7 +145,7 @@ func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) ([]byte, error) {
 		}
 		s.Artifact = &events.ArtifactRef{Repository: folder, Digest: b.From.Ref}
 	}
-	return tx.Signer.Sign(tx.Ctx, s)
+	return sign(tx, s, fields)
 }
 
 var (
@@ -196,7 +196,11 @@ func (ex *Execution) attest(ctx context.Context, h kernel.Holder, rep Report) (*
 	}
 	b := *j.Build
 	b.Artifact, b.Revision = built.Artifact, built.Revision
-	b.Provenance, err = ex.Signer.SignStatement(ctx, built.Statement)
+	signing, err := ex.Signing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.Provenance, err = signing.Signer.SignStatement(ctx, built.Statement)
 	return &b, err
 }
 

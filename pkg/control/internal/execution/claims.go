@@ -367,6 +367,7 @@ type Started struct {
 	LeaseToken string
 	StateToken string        // for the tool: it reads, locks and writes the state of the job's component, and nothing else
 	RenewEvery time.Duration // how often to renew the lease
+	KeySets    [][]byte      // the envelopes of the key sets, for a step that follows them
 }
 
 // StartJob exchanges a launch token, which names job and epoch, for the signed spec.
@@ -404,7 +405,15 @@ func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int6
 	if err != nil {
 		return Started{}, ex.endUnstarted(ctx, kernel.Holder{Job: id, Epoch: epoch}, err)
 	}
-	return Started{Envelope: env, RenewEvery: r.V.Terms.RenewEvery(), LeaseToken: lease,
+	signing, err := ex.Signing(ctx)
+	if err != nil {
+		return Started{}, err
+	}
+	var chain [][]byte
+	if slices.Contains(fields, events.FieldKeySets) {
+		chain = signing.Chain
+	}
+	return Started{Envelope: env, KeySets: chain, RenewEvery: r.V.Terms.RenewEvery(), LeaseToken: lease,
 		StateToken: ex.Minter.Mint(identity.Claims{Purpose: identity.State, Subject: string(id), Epoch: epoch})}, nil
 }
 

@@ -106,7 +106,9 @@ func prepare(tx *kernel.Tx, inst *store.Stored[store.Install], asked deployment.
 	if err != nil {
 		return d, err
 	}
-	catalog.RecordAgents(tx, &inst.V, v)
+	if err := catalog.RecordAgents(tx, &inst.V, v); err != nil {
+		return d, err
+	}
 	if err := catalog.KeepFingerprintKey(tx, &inst.V); err != nil {
 		return d, err
 	}

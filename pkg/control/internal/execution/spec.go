@@ -32,13 +32,13 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 		Timeout: events.Seconds(max(1, j.Timeout().Seconds())), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
 	if j.Operation == job.OpBuild {
-		return buildSpec(tx, s, j)
+		return buildSpec(tx, s, j, fields)
 	}
 	if j.Operation.OfRunner() {
-		return tx.Signer.Sign(tx.Ctx, s)
+		return sign(tx, s, fields)
 	}
 	if j.Operation == job.OpMigrateState {
-		return migration(tx, s, j, leaseToken)
+		return migration(tx, s, j, leaseToken, fields)
 	}
 	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
@@ -100,7 +100,15 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 	if s.Audit, err = auditHead(tx, j, fields); err != nil {
 		return nil, err
 	}
-	return tx.Signer.Sign(tx.Ctx, s)
+	return sign(tx, s, fields)
+}
+
+func sign(tx *kernel.Tx, s events.JobSpec, fields []string) ([]byte, error) {
+	signing, err := tx.Signing(tx.Ctx)
+	if err != nil {
+		return nil, err
+	}
+	return signing.Sign(tx.Ctx, s, fields)
 }
 
 // auditHead returns the newest entry of the audit of the job's install, or nil. The runner keeps it on the customer's side.
@@ -277,7 +285,7 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 }
 
 // migration completes the spec of a job that copies states.
-func migration(tx *kernel.Tx, s events.JobSpec, j store.Job, leaseToken string) ([]byte, error) {
+func migration(tx *kernel.Tx, s events.JobSpec, j store.Job, leaseToken string, fields []string) ([]byte, error) {
 	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
 		return nil, err
@@ -311,5 +319,5 @@ func migration(tx *kernel.Tx, s events.JobSpec, j store.Job, leaseToken string) 
 	for _, name := range m.Components {
 		s.Move = append(s.Move, events.MovedState{Component: name, From: *state.Ref(from, j.Install, name), To: *state.Ref(to, j.Install, name)})
 	}
-	return tx.Signer.Sign(tx.Ctx, s)
+	return sign(tx, s, fields)
 }

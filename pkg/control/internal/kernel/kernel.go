@@ -5,6 +5,7 @@ package kernel
 
 import (
 	"context"
+	"crypto/ed25519"
 	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
@@ -42,10 +43,15 @@ type Deps struct {
 	Log    joblog.Log
 	Blobs  blob.Store
 	Sealer seal.Sealer
+	// Signer signs until the first key set, and afterwards if SigningKeys is nil.
 	Signer *events.Signer
-	Minter *identity.Minter
-	AWS    *awsiam.Verifier // nil: agents cannot prove an AWS role
-	OIDC   *oidc.Verifier   // nil: agents cannot authenticate with OIDC tokens
+	// Spare is the other key that runners pin before the first key set; nil: they pin that of Signer alone.
+	Spare ed25519.PublicKey
+	// SigningKeys holds the private keys of later key sets; nil: they are elsewhere.
+	SigningKeys SigningKeys
+	Minter      *identity.Minter
+	AWS         *awsiam.Verifier // nil: agents cannot prove an AWS role
+	OIDC        *oidc.Verifier   // nil: agents cannot authenticate with OIDC tokens
 	// Access grants runners direct access to queues and logs; nil: they use the API.
 	Access identity.Granter
 	// Artifacts is an external artifact registry; nil: the control plane's own
@@ -61,9 +67,9 @@ type Deps struct {
 	// Partition is the AWS partition of this control plane, such as "aws"; "": it is not
 	// on AWS. A customer's stack in another partition cannot read its image and template.
 	Partition string
-	// AgentFacts is what an agent must know of this control plane, for agents that an app deploys. Only the processes that serve
+	// AgentURL is the URL at which agents reach this control plane, for agents that an app deploys. Only the processes that serve
 	// the APIs set it, before they serve.
-	AgentFacts AgentFacts
+	AgentURL string
 	// Records is where runners write logs without using the API; nil: nowhere.
 	Records LogRecords
 	// CancelMarks makes steps renew their leases at once when their jobs are canceled; nil:
@@ -143,6 +149,7 @@ type Kernel struct {
 	// holdUntil is the time before which no lease counts as expired, in Unix
 	// nanoseconds.
 	holdUntil atomic.Int64
+	signing   atomic.Pointer[readSigning]
 	resent    resent
 }
 

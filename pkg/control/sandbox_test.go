@@ -258,6 +258,29 @@ func TestPlanWithoutTheRunnerInTheSandboxEnds(t *testing.T) {
 	})
 }
 
+// A deployment made the runner in the sandbox, and failed before the runner had an agent. The plan after it waited forever for that agent.
+func TestPlanWithoutTheAgentInTheSandboxEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSandboxPlane(t)
+		p.publish(strings.NewReplacer("${sandbox.outputs.id}.", "cluster.", `"${sandbox.outputs.id}"`, `"10.0.0.0"`).Replace(runnerInSandbox))
+		p.install("acme")
+		failed := p.deploy("acme", control.NewDeployment{Ask: deployment.AskAlways}, "")
+		p.work()
+		p.approve(failed)
+		p.work()
+		if _, err := p.Runner(p.ctx, org, "acme-agent"); err != nil {
+			t.Fatalf("the deployment made no runner: %v", err)
+		}
+		if _, err := p.CancelDeployment(p.ctx, org, failed); err != nil {
+			t.Fatal(err)
+		}
+		p.work()
+		id := p.deploy("acme", control.NewDeployment{Ask: deployment.AskNever, PlanOnly: true}, "")
+		p.work()
+		p.expect(id, deployment.Succeeded, "network=unchanged agent=planned secrets=skipped web=skipped")
+	})
+}
+
 // No rule places another install on the runner in a sandbox, and no install can name it.
 func TestSandboxRunnerServesNoOtherInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,13 +36,26 @@ func placeOf(tx *kernel.Tx, inst *store.Stored[store.Install], d store.Deploymen
 		}
 	}
 	sandbox, err := catalog.InSandbox(tx, inst.V, v, cmd.Component)
-	if err == nil && sandbox && inst.V.SandboxRunner == nil {
+	if err != nil || !sandbox {
+		return inst.V.In(sandbox), err
+	}
+	made := inst.V.SandboxRunner != nil
+	if made && d.PlanOnly && v.Spec.Sandbox != nil && v.Spec.Sandbox.Runner != nil {
+		// An earlier deployment may have made the runner, and failed before its agent was there. This one deploys no agent, so a
+		// job of the runner would wait forever.
+		by, err := store.Optional(tx.Component(inst.V.ID, v.Spec.Sandbox.Runner.DeployedBy))
+		if err != nil {
+			return inst.V, err
+		}
+		made = by.V.State == store.Present
+	}
+	if !made {
 		err = &unmadeRunner{by: v.Spec.Sandbox.Runner.DeployedBy}
 	}
 	return inst.V.In(sandbox), err
 }
 
-// unmadeRunner is the error of a job in the sandbox whose runner the deployment has not made. A plan makes no runner.
+// unmadeRunner is the error of a job in the sandbox whose runner, or its agent, no deployment has made. A plan makes none.
 type unmadeRunner struct{ by string } // the component that deploys the runner
 
 func (e *unmadeRunner) Error() string {

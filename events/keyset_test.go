@@ -119,7 +119,7 @@ func TestFollowRefusesForeignChanges(t *testing.T) {
 		keys  string // "": the step refuses the chain
 	}{
 		"the key that signs jobs cannot change the keys":        {[][]byte{signed(t, good, key(1))}, ""},
-		"a key that nobody pinned cannot change them":           {[][]byte{signed(t, altered(func(s *events.KeySet) { s.Keys[2] = events.Key(public(9)) }), key(9))}, ""},
+		"a key that is not pinned cannot change them":           {[][]byte{signed(t, altered(func(s *events.KeySet) { s.Keys[2] = events.Key(public(9)) }), key(9))}, ""},
 		"a signature of another key set does not count":         {[][]byte{raw(`{"v":1}`)}, ""},
 		"a change of other keys is not for this runner":         {[][]byte{signed(t, rotated(t, events.FirstKeySet(public(7), public(8)), 9), key(8))}, "ab"},
 		"two changes with one number are refused":               {[][]byte{signed(t, good, key(2)), signed(t, good, key(2))}, ""},

@@ -57,7 +57,7 @@ var elsewhere = map[string]string{
 	"run-action":         "a deployment: create-deployment",
 	"put-stack":          "the stack: all tests of stacks of pkg/control check it",
 	"revoke-key":         "KeySets, as rotate-keys: TestKeysRotateAndAreRevoked",
-	"put-key-set":        "KeySets, as rotate-keys: TestControlPlaneWithoutTheSpareKeyTakesSignedChangesOnly",
+	"put-key-set":        "KeySets, as rotate-keys: TestSpareKeyElsewhereSignsTheChange",
 	"redeliver-webhook":  "the delivery: TestEventsReachWebhooks",
 	"migrate-state":      "a job, as check-runner",
 	"refresh-runner":     "the install, as update-install",

@@ -88,7 +88,7 @@ func mustSigning(t *testing.T, p *plane) control.Signing {
 }
 
 // A control plane on AWS has one key, and no way to the spare key.
-func TestControlPlaneWithoutTheSpareKeyTakesSignedChangesOnly(t *testing.T) {
+func TestSpareKeyElsewhereSignsTheChange(t *testing.T) {
 	p, held := newKeyedPlane(t)
 	p.SigningKeys = nil
 	next, err := held.Make()

@@ -60,7 +60,7 @@ func TestClosedAppDeploysThroughTheStacks(t *testing.T) {
 	w.cli("app", "load", file, "--mirror", "https://"+registryHost+"/fairlead", "--mirror-login", "ECR_LOGIN")
 	image := []string{plugins, "FAIRLEAD_TF_CLI_CONFIG_FILE=" + providers.Config, "KUBECONFIG=" + kubeconfig, "FAIRLEAD_PASS_ENV=SSL_CERT_FILE,HTTPS_PROXY,KUBECONFIG"}
 	w.tasks.Environ = append(w.tasks.Environ, image...)
-	m := w.measured("shop", "sealed", nil, image...)
+	m := w.measured("shop", "closed-aws", nil, image...)
 	defer m.stop()
 	deploy := func() (wire.Deployment, []wire.Job) {
 		d, err := m.CreateDeployment(t.Context(), m.name, wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true})
@@ -86,7 +86,7 @@ func TestClosedAppDeploysThroughTheStacks(t *testing.T) {
 	cluster, err := kube.NewClient(kubeconfig)
 	w.ok("make a client of the cluster", err)
 	object := func(name string) string {
-		status, text, err := cluster.Do(t.Context(), http.MethodGet, "/apis/batch/v1/namespaces/sealed/cronjobs/"+name, "")
+		status, text, err := cluster.Do(t.Context(), http.MethodGet, "/apis/batch/v1/namespaces/closed-aws/cronjobs/"+name, "")
 		if err != nil || status != http.StatusOK {
 			t.Fatalf("CronJob/%s: %d %v", name, status, err)
 		}
@@ -112,7 +112,7 @@ func TestClosedAppDeploysThroughTheStacks(t *testing.T) {
 	}
 
 	before := object("metrics")
-	w.cli("install", "update", "sealed", "--input", "image="+vendor.Host+"/vendor/other:1")
+	w.cli("install", "update", "closed-aws", "--input", "image="+vendor.Host+"/vendor/other:1")
 	d, jobs = deploy()
 	refused := jobs[len(jobs)-1]
 	if d.State != "failed" || refused.Operation != "plan" || refused.Component != "metrics" || refused.Reason != string(fairlead.ReasonImageNotInBundle) ||

@@ -86,7 +86,7 @@ func TestAgentProvesItsTaskRole(t *testing.T) {
 		t.Fatalf("the runner's AWS identity before the first proof is %+v", r.AWS)
 	}
 	meta, err := c.Meta(t.Context())
-	if err != nil || len(meta.Keys) != 1 {
+	if err != nil || len(meta.Keys) != 2 {
 		t.Fatalf("keys to pin: %+v, %v", meta, err)
 	}
 	start := func(roleID string) *agentProcess {

@@ -64,7 +64,7 @@ func newFederationBy(t *testing.T, transport http.RoundTripper) *federation {
 		t.Fatal(err)
 	}
 	meta, err := c.Meta(t.Context())
-	if err != nil || len(meta.Keys) != 1 {
+	if err != nil || len(meta.Keys) != 2 {
 		t.Fatalf("keys to pin: %+v, %v", meta, err)
 	}
 	f.keys = base64.StdEncoding.EncodeToString(meta.Keys[0].PublicKey)

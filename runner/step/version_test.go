@@ -44,7 +44,7 @@ func TestArtifactOfAnotherVersionStartsNoTool(t *testing.T) {
 			if p.started != tc.started || report.Reason != tc.reason {
 				t.Errorf("started %t, reported %+v", p.started, report)
 			}
-			if fields != events.FieldVersion+","+events.FieldProvenance+","+events.FieldApprovals+","+events.FieldAudit+","+events.FieldMove {
+			if fields != events.FieldVersion+","+events.FieldProvenance+","+events.FieldApprovals+","+events.FieldAudit+","+events.FieldMove+","+events.FieldKeySets {
 				t.Errorf("the step says that it supports the fields %q", fields)
 			}
 		})

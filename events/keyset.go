@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +32,8 @@ const (
 // KeySet replaces the public keys that verify job specs. A runner accepts it if the last of its own keys signed it.
 //
 // The first key signs job specs. The last one is the spare key: it signs the next key set, and a control plane on AWS cannot
-// use it, so who controls the control plane cannot replace the keys. A key between them signed before, and remains valid
+// use it, so who controls the control plane cannot replace the keys. Therefore a rotation never makes the spare key the first
+// one: a runner that pinned it long ago trusts it with changes for ever. A key between them signed before, and remains valid
 // until it is revoked.
 type KeySet struct {
 	V      int       `json:"v"`      // 1
@@ -102,7 +104,7 @@ func SignKeySet(ctx context.Context, s KeySet, signers ...*Signer) ([]byte, erro
 	var by []dsse.Signer
 	for _, signer := range signers {
 		key := signer.key
-		key.whole, key.named = true, true
+		key.whole = true
 		by = append(by, key)
 	}
 	es, err := dsse.NewEnvelopeSigner(by...)
@@ -142,8 +144,22 @@ func readKeySet(envelope []byte) (dsse.Envelope, KeySet, error) {
 
 // Trusted are the keys that verify job specs.
 type Trusted struct {
-	Keys   []ed25519.PublicKey // in the order of the key set
-	Number int64               // of the key set; 0: the pinned keys
+	Keys     []ed25519.PublicKey // in the order of the key set
+	Followed []Followed          // the key sets from the pinned keys to these; empty: they are the pinned keys
+}
+
+// Followed is a key set that replaced the keys of a runner.
+type Followed struct {
+	Number int64
+	Digest string // sha256:… of the key set as it was signed
+}
+
+// Number returns the number of the key set; 0: the pinned keys.
+func (t Trusted) Number() int64 {
+	if len(t.Followed) == 0 {
+		return 0
+	}
+	return t.Followed[len(t.Followed)-1].Number
 }
 
 // Follow returns the keys that replace the pinned ones: those of the last key set in a chain of signed ones. The chain begins at
@@ -168,40 +184,44 @@ func Follow(ctx context.Context, pinned []ed25519.PublicKey, chain [][]byte) (Tr
 			continue
 		}
 		spare := now.Keys[len(now.Keys)-1]
-		if _, _, err := opened(ctx, &env, []ed25519.PublicKey{spare}); err != nil {
+		payload, _, err := opened(ctx, &env, []ed25519.PublicKey{spare})
+		if err != nil {
 			return now, refuse(fairlead.ReasonSpecSignature, "key set %d of the control plane is not signed by key %s, which is trusted with changes of keys", set.Number, KeyID(spare))
 		}
-		now = Trusted{Keys: set.Public(), Number: set.Number}
+		now.Keys, now.Followed = set.Public(), append(now.Followed, Followed{set.Number, fmt.Sprintf("sha256:%x", sha256.Sum256(payload))})
 	}
 	return now, nil
 }
 
-// Rotated returns the key set after s in which its spare key signs job specs and next is the spare key. The key that signed
-// until now remains valid until it is revoked. s must have two keys.
+// Rotated returns the key set after s in which next signs job specs. The key that signed until now remains valid until it is
+// revoked, and the spare key stays. s must have two keys.
 func (s KeySet) Rotated(next ed25519.PublicKey, at time.Time) (KeySet, error) {
 	if len(s.Keys) != 2 {
 		return KeySet{}, fmt.Errorf("key set %d has %d keys, and only one with two keys is rotated", s.Number, len(s.Keys))
 	}
-	return s.followedBy([]Key{s.Keys[1], s.Keys[0], Key(next)}, at), nil
+	return s.followedBy([]Key{Key(next), s.Keys[0], s.Keys[1]}, at), nil
 }
 
-// Revoked returns the key set after s without the key. If the first key is revoked, the next one signs job specs. If only one
-// key or none that signs would remain, next is added as the spare key; else it is not used.
+// Revoked returns the key set after s without the key. If NeedsKey reports so, next takes its place: it signs job specs, or is the
+// spare key. Otherwise next is not used.
 func (s KeySet) Revoked(id string, next ed25519.PublicKey, at time.Time) (KeySet, error) {
 	i := slices.IndexFunc(s.Keys, func(k Key) bool { return k.ID() == id })
 	if i < 0 {
 		return KeySet{}, fmt.Errorf("key set %d has no key %s", s.Number, id)
 	}
-	left := slices.Delete(slices.Clone(s.Keys), i, i+1)
+	left := slices.Clone(s.Keys)
 	if s.NeedsKey(id) {
-		left = append(left, Key(next))
+		left[i] = Key(next)
+	} else {
+		left = slices.Delete(left, i, i+1)
 	}
 	return s.followedBy(left, at), nil
 }
 
-// NeedsKey reports whether the key set without the key has no spare key, so that Revoked adds one.
+// NeedsKey reports whether Revoked puts another key in the place of this one. It does unless the key only signed before. So no set of
+// keys comes back: a runner that pins it could be led to a key that was revoked in between.
 func (s KeySet) NeedsKey(id string) bool {
-	return len(s.Keys) <= 2 || s.Keys[len(s.Keys)-1].ID() == id
+	return s.Keys[0].ID() == id || s.Keys[len(s.Keys)-1].ID() == id
 }
 
 func (s KeySet) followedBy(keys []Key, at time.Time) KeySet {
@@ -233,4 +253,19 @@ func (s KeySet) Signers() []ed25519.PublicKey {
 		return keys[len(keys)-1:]
 	}
 	return keys
+}
+
+// Vouched returns the keys of the newest key set in a chain if one of by signed it; nil otherwise.
+func Vouched(ctx context.Context, chain [][]byte, by []ed25519.PublicKey) []ed25519.PublicKey {
+	if len(chain) == 0 || len(by) == 0 {
+		return nil
+	}
+	env, set, err := readKeySet(chain[len(chain)-1])
+	if err != nil {
+		return nil
+	}
+	if _, _, err := opened(ctx, &env, by); err != nil {
+		return nil
+	}
+	return set.Public()
 }

@@ -521,8 +521,7 @@ func imageName(image string) string {
 type signerVerifier struct {
 	key    ed25519.PrivateKey
 	remote func(ctx context.Context, message []byte) ([]byte, error)
-	whole  bool // remote signs the data itself, if it is small enough, and the signature has no key ID, unless named is set
-	named  bool
+	whole  bool // remote signs the data itself, if it is small enough, and the signature has no key ID
 	pub    ed25519.PublicKey
 }
 
@@ -563,7 +562,7 @@ func (s signerVerifier) Verify(_ context.Context, data, sig []byte) error {
 // KeyID returns "" for the signature of a statement: verifiers of others compare a key ID with one of their own form, and
 // then refuse the signature.
 func (s signerVerifier) KeyID() (string, error) {
-	if s.whole && !s.named {
+	if s.whole {
 		return "", nil
 	}
 	return KeyID(s.pub), nil

@@ -42,7 +42,7 @@ func TestStepFollowsSignedKeySetsAndNoOthers(t *testing.T) {
 		return envelope
 	}
 	first := s.Signer()
-	good, foreign, later := set(first, 1, first, second), set(second, 1, first, second), set(second, 2, second, third)
+	good, foreign, later, fork := set(first, 1, first, second), set(second, 1, first, second), set(second, 2, second, third), set(first, 9, first, third)
 	for _, job := range []struct {
 		what    string
 		chain   [][]byte
@@ -54,9 +54,10 @@ func TestStepFollowsSignedKeySetsAndNoOthers(t *testing.T) {
 		{"no key set, the pinned key", nil, first, ""},
 		{"a key set that the pinned key signed", [][]byte{good}, second, ""},
 		{"the replaced key, with the key set", [][]byte{good}, first, "not signed by a pinned key"},
-		{"the replaced key, without the key set", nil, first, "A key was revoked since"},
+		{"the replaced key, without the key set", nil, first, "does not offer it any more"},
+		{"another key set that the pinned key signed", [][]byte{fork}, third, "does not offer it any more"},
 		{"two key sets", [][]byte{good, later}, third, ""},
-		{"the first of the two", [][]byte{good}, second, "A key was revoked since"},
+		{"the first of the two", [][]byte{good}, second, "does not offer it any more"},
 	} {
 		s.SetKeySets(job.chain)
 		s.SetTamper(func(sp events.JobSpec, _ []byte) []byte {

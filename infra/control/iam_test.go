@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -499,6 +500,36 @@ func TestClosedAccountBlocksNoDeployment(t *testing.T) {
 				t.Errorf("the statement %v names a principal, or has no condition: %v", st["Sid"], st)
 			}
 		}
+	}
+}
+
+// After the operator rotated the keys, the functions sign with the key of the operator, and with no key of the stack.
+func TestFunctionsSignWithTheLaterKeyOnly(t *testing.T) {
+	const later = "arn:aws:kms:eu-central-1:111122223333:key/mrk-0123456789abcdef0123456789abcdef"
+	values := given()
+	values[control.ParameterLaterKey] = later
+	s, err := synth(t).template.Resolve(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ed25519 := map[string]any{"kms:SigningAlgorithm": "ED25519_SHA_512"}
+	keyPolicy := s.Resources["SigningKey"].Properties["KeyPolicy"].(map[string]any) // the account decides, as for a key that the operator makes
+	var questions []infratest.Question
+	for _, role := range []string{"RunnerAPIRole", "AuditRole"} {
+		for _, key := range []string{later, s.ARN("SigningKey"), s.ARN("SpareSigningKey")} {
+			questions = append(questions, infratest.Question{Principal: s.ARN(role), Action: "kms:Sign", Resource: key, Account: infratest.Account, Context: ed25519, Identity: s.Policies(role), ResourceP: keyPolicy})
+		}
+	}
+	for i, allowed := range infratest.Ask(t, questions) {
+		if q := questions[i]; allowed != (q.Resource == later) {
+			t.Errorf("%s signs with %s: %t", q.Principal, q.Resource, allowed)
+		}
+	}
+	if got, err := s.Output("SigningKeyArn"); err != nil || got != later {
+		t.Errorf("the stack's output has %q, %v", got, err)
+	}
+	if accepted := infratest.Accepts(t, synth(t).template, control.ParameterLaterKey, []string{"none", later, "alias/spare", "", later + ","}); !slices.Equal(accepted, []bool{true, true, false, false, false}) {
+		t.Errorf("the parameter accepts %v", accepted)
 	}
 }
 

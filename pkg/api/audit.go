@@ -20,7 +20,7 @@ func (s *server) auditRoutes(c *control.Control) {
 	register(s, op{Route: wire.GetAudit, auth: apiToken, may: onOrg(access.View), tag: "Audit", summary: "Show the keys that verify the audit"},
 		func(ctx context.Context, _ *struct{}) (*body[wire.Audit], error) {
 			signing, err := c.Signing(ctx)
-			return answer(wire.Audit{Org: string(callerOf(ctx).org), KeptDays: int(control.AuditKept / (24 * time.Hour)), Keys: verificationKeys(signing)}, err)
+			return answer(wire.Audit{Org: string(callerOf(ctx).org), KeptDays: int(control.AuditKept / (24 * time.Hour)), Keys: verificationKeys(signing.Ever())}, err)
 		})
 	register(s, op{Route: wire.ListAuditChains, auth: apiToken, may: onOrg(access.View), tag: "Audit", summary: "List the chains of the audit",
 		doc: "Each install has a chain, also after it is forgotten. The chain `org` has what belongs to no install.", problems: listing},

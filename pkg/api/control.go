@@ -62,7 +62,7 @@ func (s *server) controlRoutes() {
 	register(s, op{Route: wire.GetMeta, auth: unauthenticated, may: open(), tag: "Meta", summary: "Describe the control plane"},
 		func(ctx context.Context, _ *struct{}) (*body[wire.Meta], error) {
 			signing, err := c.Signing(ctx)
-			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, MaxBody: int64(s.MaxBody), Keys: verificationKeys(signing)}, err)
+			return answer(wire.Meta{Version: s.Version, Registry: s.Registry, MaxBody: int64(s.MaxBody), Keys: verificationKeys(signing.Set.Keys)}, err)
 		})
 	s.personPartRoutes(c)
 	s.appRoutes(c)

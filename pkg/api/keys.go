@@ -25,7 +25,7 @@ func (s *server) keyRoutes(c *control.Control) {
 			signing, err := c.Signing(ctx)
 			return answer(renderKeys(signing), err)
 		})
-	register(s, op{Route: wire.RotateKeys, auth: apiToken, may: onShared(access.Operate), tag: "Keys", summary: "Let the spare key sign job specs, and make a new spare key",
+	register(s, op{Route: wire.RotateKeys, auth: apiToken, may: onShared(access.Operate), tag: "Keys", summary: "Make a new key that signs job specs",
 		doc:      "The key that signed until now remains valid until it is revoked. Runners follow at their next job.",
 		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeKeysElsewhere, fairlead.CodeKeysOverlap, fairlead.CodeKeySetRefused, fairlead.CodeSigningKeyUnusable}},
 		func(ctx context.Context, _ *struct{}) (*body[wire.Keys], error) {
@@ -33,7 +33,7 @@ func (s *server) keyRoutes(c *control.Control) {
 			return answer(renderKeys(signing), err)
 		})
 	register(s, op{Route: wire.RevokeKey, auth: apiToken, may: onShared(access.Operate), tag: "Keys", summary: "Remove a key from those that runners trust",
-		doc:      "If the key signs job specs, the next one does from now on. A new spare key is made if none would remain.",
+		doc:      "A new key takes its place, unless it only signed before.",
 		problems: codes{fairlead.CodeOperatorOnly, fairlead.CodeKeyNotFound, fairlead.CodeKeysElsewhere, fairlead.CodeKeySetRefused, fairlead.CodeSigningKeyUnusable}},
 		func(ctx context.Context, in *KeyPath) (*body[wire.Keys], error) {
 			signing, err := c.RevokeKey(ctx, callerOf(ctx).who, in.Key)
@@ -51,10 +51,7 @@ func (s *server) keyRoutes(c *control.Control) {
 }
 
 func renderKeys(s control.Signing) wire.Keys {
-	out := wire.Keys{Number: s.Set.Number, After: [][]string{}, Keys: []wire.SigningKey{}, Changes: []json.RawMessage{}}
-	for _, ids := range s.Set.After {
-		out.After = append(out.After, ids)
-	}
+	out := wire.Keys{Number: s.Set.Number, Keys: []wire.SigningKey{}, Changes: []json.RawMessage{}}
 	for i, k := range s.Set.Keys {
 		use := wire.KeyValid
 		switch {
@@ -69,10 +66,9 @@ func renderKeys(s control.Signing) wire.Keys {
 	return out
 }
 
-// verificationKeys returns the keys that runners trust.
-func verificationKeys(s control.Signing) []wire.VerificationKey {
+func verificationKeys(keys []events.Key) []wire.VerificationKey {
 	out := []wire.VerificationKey{}
-	for _, k := range s.Set.Keys {
+	for _, k := range keys {
 		out = append(out, wire.VerificationKey{ID: k.ID(), PublicKey: ed25519.PublicKey(k)})
 	}
 	return out

@@ -50,7 +50,7 @@ func (s *server) identityRoutes(c *control.Control) {
 				return nil, err
 			}
 			r, err := c.Enrol(ctx, in.Body.Token, in.Body.PublicKey)
-			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: verificationKeys(signing), Registry: s.Registry}, err)
+			return answer(wire.Enrolled{Runner: r.Name, RunnerID: string(r.ID), Keys: verificationKeys(signing.Set.Keys), Registry: s.Registry}, err)
 		})
 	register(s, op{Route: wire.CreateChallenge, auth: unauthenticated, may: open(), tag: "Identity", summary: "Get a nonce to sign"},
 		func(context.Context, *struct{}) (*body[wire.Challenge], error) {

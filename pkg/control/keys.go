@@ -15,16 +15,15 @@ import (
 // Signing is what the control plane signs with, and what its runners trust.
 type Signing = kernel.Signing
 
-// RotateKeys makes the spare key the one that signs job specs, and makes a new spare key. The key that signed until now remains
-// valid until it is revoked. Only an operator can, and only on a control plane that holds its keys itself.
+// RotateKeys makes a new key that signs job specs. The key that signed until now remains valid until it is revoked. Only an operator can, and only on a control plane that holds its keys itself.
 func (c *Control) RotateKeys(ctx context.Context, by access.Principal) (Signing, error) {
-	return c.replaceKeys(ctx, by, "rotate the signing keys", func(s events.KeySet, spare newKey) (events.KeySet, error) {
+	return c.replaceKeys(ctx, by, "rotate the signing keys", func(s events.KeySet, makeKey newKey) (events.KeySet, error) {
 		if len(s.Keys) > 2 {
 			return s, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeKeysOverlap,
 				Message: fmt.Sprintf("two keys are valid: %s signs job specs, and %s signed them before", s.Keys[0].ID(), s.Keys[1].ID()),
 				Hint:    "Revoke the earlier one first: {key.revoke}."}
 		}
-		next, err := spare()
+		next, err := makeKey()
 		if err != nil {
 			return s, err
 		}
@@ -32,17 +31,17 @@ func (c *Control) RotateKeys(ctx context.Context, by access.Principal) (Signing,
 	})
 }
 
-// RevokeKey removes a key from those that runners trust. If it signs job specs, the next key does from now on. Only an operator
+// RevokeKey removes a key from those that runners trust. A new key takes its place, unless it only signed before. Only an operator
 // can, and only on a control plane that holds its keys itself.
 func (c *Control) RevokeKey(ctx context.Context, by access.Principal, id string) (Signing, error) {
-	return c.replaceKeys(ctx, by, "revoke signing key "+id, func(s events.KeySet, spare newKey) (events.KeySet, error) {
+	return c.replaceKeys(ctx, by, "revoke signing key "+id, func(s events.KeySet, makeKey newKey) (events.KeySet, error) {
 		if !slices.ContainsFunc(s.Keys, func(k events.Key) bool { return k.ID() == id }) {
 			return s, &fairlead.Error{Kind: fairlead.KindNotFound, Code: fairlead.CodeKeyNotFound, Message: "runners trust no key " + id, Hint: "{key.list} shows those that they trust."}
 		}
 		if !s.NeedsKey(id) {
 			return s.Revoked(id, nil, c.Now())
 		}
-		next, err := spare()
+		next, err := makeKey()
 		if err != nil {
 			return s, err
 		}
@@ -63,9 +62,9 @@ func (c *Control) replaceKeys(ctx context.Context, by access.Principal, op strin
 			Message: "this control plane cannot use its spare key, so that who controls it cannot replace its keys",
 			Hint:    "Sign the change with the spare key from your own machine: {key.rotate-with}."}
 	}
-	spare := sync.OnceValues(c.SigningKeys.Make) // the commit may be tried again
+	makeKey := sync.OnceValues(c.SigningKeys.Make) // the commit may be tried again
 	return c.putKeySet(ctx, op, func(s Signing) ([]byte, error) {
-		set, err := change(s.Set, spare)
+		set, err := change(s.Set, makeKey)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +89,7 @@ func (c *Control) PutKeySet(ctx context.Context, by access.Principal, envelope [
 	return c.putKeySet(ctx, "put a key set", func(Signing) ([]byte, error) { return envelope, nil })
 }
 
-func (c *Control) putKeySet(ctx context.Context, op string, make func(Signing) ([]byte, error)) (Signing, error) {
+func (c *Control) putKeySet(ctx context.Context, op string, sign func(Signing) ([]byte, error)) (Signing, error) {
 	var out Signing
 	err := c.Transact(ctx, op, func(tx *kernel.Tx) error {
 		r, err := c.Store.KeySets(ctx)
@@ -101,7 +100,7 @@ func (c *Control) putKeySet(ctx context.Context, op string, make func(Signing) (
 		if err != nil {
 			return err
 		}
-		envelope, err := make(now)
+		envelope, err := sign(now)
 		if err != nil {
 			return err
 		}
@@ -113,7 +112,7 @@ func (c *Control) putKeySet(ctx context.Context, op string, make func(Signing) (
 		if err != nil {
 			return fairlead.Invalid(fairlead.CodeKeySetRefused, "%v", err)
 		}
-		if trusted.Number != now.Set.Number+1 || len(r.V.Envelopes) >= events.MaxKeySets {
+		if trusted.Number() != now.Set.Number+1 || len(r.V.Envelopes) >= events.MaxKeySets {
 			return fairlead.Invalid(fairlead.CodeKeySetRefused, "the key set does not follow key set %d, or the control plane has %d already", now.Set.Number, events.MaxKeySets)
 		}
 		if r.Version == 0 {

@@ -38,7 +38,7 @@ func TestKeysRotateAndAreRevoked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		envelope, err := signing.Sign(t.Context(), events.JobSpec{}, fields)
+		envelope, _, err := signing.Sign(t.Context(), events.JobSpec{}, fields)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestKeysRotateAndAreRevoked(t *testing.T) {
 	if err != nil || rotated.Set.Number != 1 || len(rotated.Set.Keys) != 3 || len(held.Made()) != 3 {
 		t.Fatalf("%+v, %v", rotated.Set, err)
 	}
-	signs("a step that follows", follows, 1)
+	signs("a step that follows", follows, 2)
 	signs("a step of a release before key sets", nil, 0)
 	if _, err := p.RotateKeys(t.Context(), keyOperator); fairlead.CodeOf(err) != fairlead.CodeKeysOverlap || len(held.Made()) != 3 {
 		t.Errorf("%v; %d keys were made, want none for a refused rotation", err, len(held.Made()))
@@ -64,14 +64,17 @@ func TestKeysRotateAndAreRevoked(t *testing.T) {
 	if s, err := p.RevokeKey(t.Context(), keyOperator, id(0)); err != nil || s.Set.Number != 2 || len(s.Set.Keys) != 2 || len(held.Made()) != 3 {
 		t.Errorf("%+v, %v, %d keys", s.Set, err, len(held.Made()))
 	}
-	signs("a step of a release before, whose key was revoked", nil, 1)
-	if s, err := p.RevokeKey(t.Context(), keyOperator, id(1)); err != nil || s.Set.Number != 3 || s.Set.Keys[0].ID() != id(2) || len(held.Made()) != 4 {
+	signs("a step of a release before, whose key was revoked", nil, 2)
+	if s, err := p.RevokeKey(t.Context(), keyOperator, id(2)); err != nil || s.Set.Number != 3 || s.Set.Keys[0].ID() != id(3) || s.Set.Keys[1].ID() != id(1) || len(held.Made()) != 4 {
 		t.Errorf("%+v, %v, %d keys", s.Set, err, len(held.Made()))
 	}
-	signs("after the key that signs was revoked", follows, 2)
+	signs("after the key that signs was revoked", follows, 3)
 	trusted, err := events.Follow(t.Context(), []ed25519.PublicKey{held.Made()[0].Public(), held.Made()[1].Public()}, mustSigning(t, p).Chain)
-	if err != nil || trusted.Number != 3 {
-		t.Errorf("a runner follows to key set %d, %v", trusted.Number, err)
+	if err != nil || trusted.Number() != 3 {
+		t.Errorf("a runner follows to key set %d, %v", trusted.Number(), err)
+	}
+	if ever := mustSigning(t, p).Ever(); len(ever) != 4 {
+		t.Errorf("%d keys verify the audit, want also those that were revoked", len(ever))
 	}
 	if facts, err := p.Facts(t.Context()); err != nil || facts.URL != "" {
 		t.Errorf("%+v, %v", facts, err)
@@ -138,7 +141,7 @@ func TestSpareKeyElsewhereSignsTheChange(t *testing.T) {
 	p.Signer = next
 	p.ForgetSigning()
 	if _, err := p.Signing(t.Context()); err != nil {
-		t.Errorf("the new spare key is in the set: %v", err)
+		t.Errorf("the new key is in the set: %v", err)
 	}
 	_, other, err := ed25519.GenerateKey(nil)
 	if err != nil {

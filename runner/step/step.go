@@ -3,7 +3,6 @@ package step
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,12 +20,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/identity/awsiam"
 	"github.com/fairlead/fairlead/pkg/identity/awsiam/bound"
 	"github.com/fairlead/fairlead/pkg/installkey"
-	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/internal/logship"
 	"github.com/fairlead/fairlead/runner/internal/redact"
-	"github.com/fairlead/fairlead/runner/ledger/record"
 	"github.com/fairlead/fairlead/runner/plugin"
 	"github.com/fairlead/fairlead/runner/workspace"
 )
@@ -113,52 +110,6 @@ func (a *execution) run(ctx context.Context, token string) int {
 		}
 	}
 	return a.work(ctx, c, started, spec)
-}
-
-// verify returns the job spec of the answer. Its error is a *events.Refusal, or the step could not read the customer's ledger.
-func (a *execution) verify(ctx context.Context, started wire.Started) (events.JobSpec, error) {
-	var pinned []ed25519.PublicKey
-	for _, k := range a.in.Keys {
-		pinned = append(pinned, ed25519.PublicKey(k.PublicKey))
-	}
-	var chain [][]byte
-	for _, set := range started.KeySets {
-		chain = append(chain, set)
-	}
-	trusted, err := events.Follow(ctx, pinned, chain)
-	if err != nil {
-		return events.JobSpec{}, err
-	}
-	spec, err := events.Verify(ctx, started.Envelope, trusted.Keys, events.Expect{
-		Runner: a.in.Runner, Install: a.in.Install, InstallID: fairlead.InstallID(a.in.InstallID), Job: a.in.Job, Epoch: a.in.Epoch, Operation: a.in.Operation,
-		Operations: a.Plugins.Operations(a.in.Plugin), Image: a.Image,
-	}, a.Now())
-	if err != nil {
-		return events.JobSpec{}, err
-	}
-	return spec, a.keepKeySet(ctx, spec, pinned, trusted)
-}
-
-// keepKeySet refuses keys that a job of the same pinned keys has seen replaced, and keeps the newest key set in the customer's
-// ledger. Without it a control plane could hide that a key was revoked. A runner without a ledger cannot notice that.
-func (a *execution) keepKeySet(ctx context.Context, spec events.JobSpec, pinned []ed25519.PublicKey, trusted events.Trusted) error {
-	if a.in.Ledger == "" || job.Operation(spec.Operation).OfRunner() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, headTime)
-	defer cancel()
-	l, err := a.openLedger(ctx)
-	if err == nil {
-		err = record.KeepKeySet(ctx, l, events.IDsOf(pinned), record.KeySet{Number: trusted.Number, Keys: events.IDsOf(trusted.Keys), At: a.Now().UTC(), Job: string(spec.Job)})
-	}
-	switch older, ok := errors.AsType[*record.OlderKeySetError](err); {
-	case ok:
-		return &events.Refusal{Reason: fairlead.ReasonSpecSignature, Message: older.Error()}
-	case err != nil:
-		return &events.Refusal{Reason: fairlead.ReasonPolicyUnavailable,
-			Message: fmt.Sprintf("the keys of the control plane cannot be compared with the customer's ledger %s, so nothing was started: %v", a.in.Ledger, err)}
-	}
-	return nil
 }
 
 // promptAnswer is the longest time for the answer to the start request. After a later answer, the step renews the lease before

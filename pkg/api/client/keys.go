@@ -11,7 +11,7 @@ func (c *Client) ListKeys(ctx context.Context) (wire.Keys, error) {
 	return get[wire.Keys](ctx, c, call{route: wire.ListKeys})
 }
 
-// RotateKeys lets the spare key sign job specs.
+// RotateKeys makes a new key that signs job specs.
 func (c *Client) RotateKeys(ctx context.Context) (wire.Keys, error) {
 	return get[wire.Keys](ctx, c, call{route: wire.RotateKeys})
 }

@@ -17,7 +17,7 @@ var (
 type Audit struct {
 	Org      string            `json:"org"`
 	KeptDays int               `json:"kept_days" doc:"Days for which entries and checkpoints are kept"`
-	Keys     []VerificationKey `json:"keys" nullable:"false" doc:"Public keys that can sign checkpoints"`
+	Keys     []VerificationKey `json:"keys" nullable:"false" doc:"Public keys that sign checkpoints, or signed them before"`
 }
 
 // AuditChain is a chain of entries.

@@ -26,7 +26,6 @@ type SigningKey struct {
 // Keys are the keys that runners trust, in the order of the key set.
 type Keys struct {
 	Number  int64             `json:"number" doc:"Number of the key set; 0: the keys never changed"`
-	After   [][]string        `json:"after" nullable:"false" doc:"The sets of keys that the key set replaces, each as sorted identifiers; of key set 0: the sets of keys that runners can have pinned"`
 	Keys    []SigningKey      `json:"keys" nullable:"false"`
 	Changes []json.RawMessage `json:"changes" nullable:"false" doc:"DSSE envelopes around the key sets, by number. A runner follows them from the keys that it pinned"`
 }

@@ -20,53 +20,48 @@ const keySetKeys = "keys/"
 
 // KeySet is a key set of the control plane that a step has followed.
 type KeySet struct {
-	Number int64     `json:"number"` // 0: the pinned keys
-	Keys   []string  `json:"keys"`   // identifiers, sorted
+	Number int64     `json:"number"`
+	Digest string    `json:"digest"` // sha256:… of the key set as it was signed
 	At     time.Time `json:"at"`     // when a step first kept it
 	Job    string    `json:"job"`
 }
 
-// OlderKeySetError reports that the control plane offered keys that it had replaced before.
-type OlderKeySetError struct{ Offered, Newest KeySet }
+// LostKeySetError reports that the control plane offers keys without a key set that a job has followed before.
+type LostKeySetError struct{ Kept KeySet }
 
-func (e *OlderKeySetError) Error() string {
-	return fmt.Sprintf("the job spec is signed with keys of key set %d, but job %s has seen key set %d of the control plane. A key was revoked since: nothing was started",
-		e.Offered.Number, e.Newest.Job, e.Newest.Number)
+func (e *LostKeySetError) Error() string {
+	return fmt.Sprintf("job %s has followed key set %d of the control plane, and the control plane does not offer it any more. A key may be revoked since: nothing was started", e.Kept.Job, e.Kept.Number)
 }
 
-// KeepKeySet keeps the key set that a step with the pinned keys follows: their identifiers, sorted. The error is an *OlderKeySetError if the ledger has a newer one
-// with other keys. It reads the entries only in this case.
-func KeepKeySet(ctx context.Context, l ledger.Ledger, pinned []string, set KeySet) error {
+// KeepKeySet keeps the newest of the key sets that a step has followed from the pinned keys, whose identifiers are sorted. The error is a
+// *LostKeySetError if these key sets lack the newest one in the ledger: it is hidden, or another key set is in its place.
+func KeepKeySet(ctx context.Context, l ledger.Ledger, pinned []string, followed []KeySet) error {
 	sum := sha256.Sum256([]byte(strings.Join(pinned, "\n")))
 	prefix := keySetKeys + hex.EncodeToString(sum[:8]) + "/"
-	keys, err := l.Keys(ctx, prefix)
+	entries, err := l.List(ctx, prefix)
 	if err != nil {
 		return err
 	}
-	key := fmt.Sprintf("%s%012d", prefix, set.Number)
-	if len(keys) > 0 && keys[len(keys)-1] > key {
-		entries, err := l.List(ctx, prefix)
-		if err != nil {
-			return err
+	var kept KeySet
+	if len(entries) > 0 {
+		newest := entries[len(entries)-1]
+		if err := json.Unmarshal(newest.Value, &kept); err != nil {
+			return fmt.Errorf("read %s of the ledger: %w", newest.Key, err)
 		}
-		var newest KeySet
-		if err := json.Unmarshal(entries[len(entries)-1].Value, &newest); err != nil {
-			return fmt.Errorf("read %s of the ledger: %w", entries[len(entries)-1].Key, err)
+		if !slices.ContainsFunc(followed, func(s KeySet) bool { return s.Number == kept.Number && s.Digest == kept.Digest }) {
+			return &LostKeySetError{kept}
 		}
-		if slices.Equal(newest.Keys, set.Keys) {
-			return nil
-		}
-		return &OlderKeySetError{set, newest}
 	}
-	if set.Number == 0 || slices.Contains(keys, key) {
-		return nil // the pinned keys are in no entry: most control planes never change theirs
+	if len(followed) == 0 || followed[len(followed)-1].Number == kept.Number {
+		return nil
 	}
-	value, err := json.Marshal(set)
+	last := followed[len(followed)-1]
+	value, err := json.Marshal(last)
 	if err != nil {
 		return fmt.Errorf("encode a key set: %w", err)
 	}
-	if err := l.Create(ctx, key, value); !errors.Is(err, ledger.ErrExists) {
+	if err := l.Create(ctx, fmt.Sprintf("%s%012d", prefix, last.Number), value); !errors.Is(err, ledger.ErrExists) {
 		return err
 	}
-	return nil
+	return nil // a job beside this one keeps it, and later jobs compare it
 }

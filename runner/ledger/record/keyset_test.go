@@ -8,31 +8,35 @@ import (
 	"github.com/fairlead/fairlead/runner/ledger/record"
 )
 
-func set(number int64, keys ...string) record.KeySet {
-	return record.KeySet{Number: number, Keys: keys, Job: "job_1"}
-}
-
-// A control plane that hides the newest key set would let a revoked key sign. Each row is a job after the ones before it.
+// A control plane that hides the newest key set would let a revoked key sign. Each row is a job after the ones before it; its key sets
+// are those that it followed, by number and content.
 func TestHiddenKeySetIsRefused(t *testing.T) {
 	l := file.New(t.TempDir())
 	pinned, later := []string{"1", "2"}, []string{"2", "3"}
 	for _, job := range []struct {
 		what    string
 		pinned  []string
-		set     record.KeySet
+		sets    []string
 		refused bool
 	}{
-		{"the keys never changed", pinned, set(0, "1", "2"), false},
-		{"the keys are rotated", pinned, set(1, "2", "1", "3"), false},
-		{"the next job has the same keys", pinned, set(1, "2", "1", "3"), false},
-		{"key 1 is revoked", pinned, set(2, "2", "3"), false},
-		{"the control plane hides the revocation", pinned, set(1, "2", "1", "3"), true},
-		{"the control plane hides all changes", pinned, set(0, "1", "2"), true},
-		{"the customer pinned the newest keys", later, set(0, "2", "3"), false},
-		{"a later change follows", pinned, set(3, "2", "4"), false},
+		{"the keys never changed", pinned, nil, false},
+		{"the keys are rotated", pinned, []string{"1a"}, false},
+		{"the next job has the same keys", pinned, []string{"1a"}, false},
+		{"a key is revoked", pinned, []string{"1a", "2b"}, false},
+		{"the control plane hides the revocation", pinned, []string{"1a"}, true},
+		{"the control plane hides all changes", pinned, nil, true},
+		{"another key set of the same number", pinned, []string{"1a", "2x"}, true},
+		{"another key set with a higher number", pinned, []string{"3x"}, true},
+		{"the customer pinned the newest keys", later, nil, false},
+		{"two later changes follow", pinned, []string{"1a", "2b", "3c", "4d"}, false},
+		{"the control plane hides the last of them", pinned, []string{"1a", "2b", "3c"}, true},
 	} {
-		err := record.KeepKeySet(t.Context(), l, job.pinned, job.set)
-		if _, refused := errors.AsType[*record.OlderKeySetError](err); refused != job.refused || !refused && err != nil {
+		var followed []record.KeySet
+		for _, s := range job.sets {
+			followed = append(followed, record.KeySet{Number: int64(s[0] - '0'), Digest: "sha256:" + s[1:], Job: "job_1"})
+		}
+		err := record.KeepKeySet(t.Context(), l, job.pinned, followed)
+		if _, refused := errors.AsType[*record.LostKeySetError](err); refused != job.refused || !refused && err != nil {
 			t.Errorf("%s: %v", job.what, err)
 		}
 	}

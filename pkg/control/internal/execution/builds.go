@@ -124,28 +124,28 @@ func buildComponent(tx *kernel.Tx, org fairlead.OrgID, app string, c appspec.Com
 }
 
 // buildSpec completes the spec of a build.
-func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job, fields []string) ([]byte, error) {
+func buildSpec(tx *kernel.Tx, s events.JobSpec, j store.Job) (events.JobSpec, error) {
 	if j.Build == nil {
-		return nil, fairlead.Conflict(fairlead.CodeJobAltered, "job %s is a build without a component", j.ID)
+		return s, fairlead.Conflict(fairlead.CodeJobAltered, "job %s is a build without a component", j.ID)
 	}
 	runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	b := j.Build.Build
 	b.Org = j.Org
 	s.Env, s.Build = runner.V.Env, &b
 	if s.Push, err = catalog.BuildRepository(tx, j.Org, j.Build.Build); err != nil {
-		return nil, err
+		return s, err
 	}
 	if b.From.Kind == events.OriginFolder {
 		folder, err := catalog.FolderRepository(tx, j.Org, b)
 		if err != nil {
-			return nil, err
+			return s, err
 		}
 		s.Artifact = &events.ArtifactRef{Repository: folder, Digest: b.From.Ref}
 	}
-	return sign(tx, s, fields)
+	return s, nil
 }
 
 var (

@@ -401,17 +401,17 @@ func (ex *Execution) StartJob(ctx context.Context, id fairlead.JobID, epoch int6
 		return Started{}, err
 	}
 	lease := ex.Minter.Mint(identity.Claims{Purpose: identity.Lease, Subject: string(id), Epoch: epoch})
-	env, err := spec(ex.Reading(ctx), r.V, lease, fields)
+	made, err := spec(ex.Reading(ctx), r.V, lease, fields)
 	if err != nil {
 		return Started{}, ex.endUnstarted(ctx, kernel.Holder{Job: id, Epoch: epoch}, err)
 	}
-	signing, err := ex.Signing(ctx)
+	signing, err := ex.Signing(ctx) // once, since the keys can change: the signature and the key sets must fit
 	if err != nil {
 		return Started{}, err
 	}
-	var chain [][]byte
-	if slices.Contains(fields, events.FieldKeySets) {
-		chain = signing.Chain
+	env, chain, err := signing.Sign(ctx, made, fields)
+	if err != nil {
+		return Started{}, err
 	}
 	return Started{Envelope: env, KeySets: chain, RenewEvery: r.V.Terms.RenewEvery(), LeaseToken: lease,
 		StateToken: ex.Minter.Mint(identity.Claims{Purpose: identity.State, Subject: string(id), Epoch: epoch})}, nil

@@ -20,10 +20,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
-// spec builds and signs the spec of the job's step. fields lists optional fields of a
+// spec builds the spec of the job's step. fields lists optional fields of a
 // spec that the step understands; an older step understands fewer. Plain values are resolved
 // here. The spec only names sensitive ones, and the step fetches them with the lease token.
-func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byte, error) {
+func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) (events.JobSpec, error) {
 	now, terms := tx.Kernel.Now(), j.Terms.OrDefault()
 	s := events.JobSpec{
 		Runner: j.Runner, Install: j.Install, InstallName: j.InstallName, Deployment: j.Deployment,
@@ -32,43 +32,43 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 		Timeout: events.Seconds(max(1, j.Timeout().Seconds())), Grace: events.Seconds(max(1, terms.Grace.Seconds())),
 	}
 	if j.Operation == job.OpBuild {
-		return buildSpec(tx, s, j, fields)
+		return buildSpec(tx, s, j)
 	}
 	if j.Operation.OfRunner() {
-		return sign(tx, s, fields)
+		return s, nil
 	}
 	if j.Operation == job.OpMigrateState {
-		return migration(tx, s, j, leaseToken, fields)
+		return migration(tx, s, j, leaseToken)
 	}
 	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	inst.V = inst.V.Of(j.Runner)
 	runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	t, _ := component.Of(j.Plugin)
 	if t.SavesPlans() {
 		storage, err := heldState(inst.V, runner.V)
 		if err != nil {
-			return nil, err
+			return s, err
 		}
 		s.State = state.Ref(storage, j.Install, j.Component)
 	}
 	if t.NeedsRegistry {
 		if s.Registry, err = catalog.RegistryRef(runner.V, inst.V, j.Component, j.Plugin); err != nil {
-			return nil, err
+			return s, err
 		}
 	}
 	v, err := catalog.ReadVersion(tx, j.Version)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	if v.Org != inst.V.Org || v.App != inst.V.App {
 		tx.Logger.Error("a job was altered in the table; no spec is issued", "job", j.ID, "install", inst.V.Name, "version", v.ID, "app", v.App)
-		return nil, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeJobAltered,
+		return s, &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeJobAltered,
 			Message: fmt.Sprintf("job %s of install %s was altered in the table: version %s is of app %s, the install of %s", j.ID, inst.V.Name, v.ID, v.App, inst.V.App),
 			Hint:    "Deploy the install again with {install.deploy}. Also find out who can write the control plane's table.",
 			Args:    fairlead.Args{Install: inst.V.Name},
@@ -76,14 +76,14 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 	}
 	if s.Registry == nil {
 		if s.Registry, err = catalog.MirrorRef(runner.V, inst.V, v.Spec, j.Component, j.Plugin); err != nil {
-			return nil, err
+			return s, err
 		}
 	}
 	if err := setSource(tx, &s, v, fields); err != nil {
-		return nil, err
+		return s, err
 	}
 	if s.Env, s.SecretEnv, err = catalog.Environment(tx, inst.V, runner.V, j); err != nil {
-		return nil, err
+		return s, err
 	}
 	if j.Operation.Mutates() {
 		s.Plan = &events.PlanRef{Job: j.PlanJob, Digest: j.PlanDigest}
@@ -92,23 +92,15 @@ func spec(tx *kernel.Tx, j store.Job, leaseToken string, fields []string) ([]byt
 		}
 	}
 	if err := setVars(tx, &s, inst.V, runner.V, v, j, leaseToken, fields); err != nil {
-		return nil, err
+		return s, err
 	}
 	if s.Applied, err = applied(tx, inst.V, v, t, j); err != nil {
-		return nil, err
+		return s, err
 	}
 	if s.Audit, err = auditHead(tx, j, fields); err != nil {
-		return nil, err
+		return s, err
 	}
-	return sign(tx, s, fields)
-}
-
-func sign(tx *kernel.Tx, s events.JobSpec, fields []string) ([]byte, error) {
-	signing, err := tx.Signing(tx.Ctx)
-	if err != nil {
-		return nil, err
-	}
-	return signing.Sign(tx.Ctx, s, fields)
+	return s, nil
 }
 
 // auditHead returns the newest entry of the audit of the job's install, or nil. The runner keeps it on the customer's side.
@@ -285,39 +277,39 @@ func heldState(in store.Install, r store.Runner) (runnerspec.Storage, error) {
 }
 
 // migration completes the spec of a job that copies states.
-func migration(tx *kernel.Tx, s events.JobSpec, j store.Job, leaseToken string, fields []string) ([]byte, error) {
+func migration(tx *kernel.Tx, s events.JobSpec, j store.Job, leaseToken string) (events.JobSpec, error) {
 	inst, err := tx.Store.Install(tx.Ctx, j.Org, j.InstallName)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	m := inst.V.Moving
 	if inst.V.ID != j.Install || m == nil || m.Job != j.ID || inst.V.Bound == nil {
-		return nil, fairlead.Conflict(fairlead.CodeStateMoved, "job %s has no state left to move", j.ID)
+		return s, fairlead.Conflict(fairlead.CodeStateMoved, "job %s has no state left to move", j.ID)
 	}
 	from, err := runners.BoundStorage(*inst.V.Bound)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	to, err := runners.BoundStorage(m.To)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	runner, err := tx.Store.Runner(tx.Ctx, j.RunnerOrg(), j.RunnerName)
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	if s.Env, s.SecretEnv, err = catalog.Environment(tx, inst.V, runner.V, j); err != nil {
-		return nil, err
+		return s, err
 	}
 	values := jobvalues.Values{}
 	if err = catalog.EncryptedEnvironment(tx, inst.V, runner.V, values); err == nil {
 		err = refer(&s, values, leaseToken)
 	}
 	if err != nil {
-		return nil, err
+		return s, err
 	}
 	for _, name := range m.Components {
 		s.Move = append(s.Move, events.MovedState{Component: name, From: *state.Ref(from, j.Install, name), To: *state.Ref(to, j.Install, name)})
 	}
-	return sign(tx, s, fields)
+	return s, nil
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -30,6 +31,7 @@ type Signing struct {
 	// First signs specs for steps that do not follow key sets, which trust the keys that they pinned. It is Signer if the first key
 	// was revoked.
 	First *events.Signer
+	own   *events.Signer // that of Deps
 }
 
 // TrustedKeys returns the public keys in base64, in the order of the set.
@@ -41,12 +43,36 @@ func (s Signing) TrustedKeys() []string {
 	return out
 }
 
-// Sign signs the spec for a step that knows the fields.
-func (s Signing) Sign(ctx context.Context, spec events.JobSpec, fields []string) ([]byte, error) {
-	if slices.Contains(fields, events.FieldKeySets) {
-		return s.Signer.Sign(ctx, spec)
+// Ever returns the keys that sign or signed before, also those that were revoked: they verify the audit of that time. It lacks a key that
+// was revoked by the first key set, after the control plane has no part of it any more.
+func (s Signing) Ever() []events.Key {
+	all := slices.Clone(s.Set.Keys)
+	add := func(keys ...events.Key) {
+		for _, k := range keys {
+			if !slices.ContainsFunc(all, func(o events.Key) bool { return bytes.Equal(o, k) }) {
+				all = append(all, k)
+			}
+		}
 	}
-	return s.First.Sign(ctx, spec)
+	for _, envelope := range s.Chain {
+		if set, err := events.ReadKeySet(envelope); err == nil { // each was read when it was committed
+			add(set.Keys...)
+		}
+	}
+	if s.own != nil {
+		add(events.Key(s.own.Public()))
+	}
+	return all
+}
+
+// Sign returns the envelope of the spec for a step that knows the fields, and the key sets that the step follows to its key.
+func (s Signing) Sign(ctx context.Context, spec events.JobSpec, fields []string) (envelope []byte, keySets [][]byte, err error) {
+	if !slices.Contains(fields, events.FieldKeySets) {
+		envelope, err = s.First.Sign(ctx, spec)
+		return envelope, nil, err
+	}
+	envelope, err = s.Signer.Sign(ctx, spec)
+	return envelope, s.Chain, err
 }
 
 // signingAge is how long a process uses what it read of the key sets. A revoked key of another process signs until then.
@@ -77,7 +103,7 @@ func (k *Kernel) Signing(ctx context.Context) (Signing, error) {
 
 // SigningOf returns the keys of key sets.
 func (k *Kernel) SigningOf(sets store.KeySets) (Signing, error) {
-	out := Signing{Chain: sets.Envelopes, Signer: k.Signer, First: k.Signer}
+	out := Signing{Chain: sets.Envelopes, Signer: k.Signer, First: k.Signer, own: k.Signer}
 	if len(sets.Envelopes) == 0 {
 		if k.Signer == nil {
 			return out, errors.New("this process has no signing key")

@@ -51,8 +51,10 @@ func allowedSkips(short bool) []allowedSkip {
 	add("the slow job's program ignores interrupts already, and a build has no outputs",
 		testName{"runner/plugin/build/imagebuild/buildkit", "TestPluginOfBuildsWithAnImageBuilder/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
 		testName{"runner/plugin/build/imagebuild/buildkit", "TestPluginOfBuildsWithAnImageBuilder/outputs_keep_their_types"})
-	add("the tool obeys an interrupt",
-		testName{"runner/plugin/terraform", "TestPlugin/FAIRLEAD_TOFU/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"})
+	for _, tool := range []string{"FAIRLEAD_TOFU", "terraform"} {
+		add("the tool obeys an interrupt",
+			testName{"runner/plugin/terraform", "TestPlugin/" + tool + "/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"})
+	}
 	for _, kind := range []string{"manifest", "helm"} {
 		add("the suite's jobs are plans, which are quick; the packages of the engines test cancellations and outputs",
 			testName{"runner/kubernetes", "TestPlugins/" + kind + "/a_slow_job_stops_within_its_grace_and_keeps_nothing"},

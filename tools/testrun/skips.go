@@ -51,7 +51,11 @@ func allowedSkips(short bool) []allowedSkip {
 	add("the slow job's program ignores interrupts already, and a build has no outputs",
 		testName{"runner/plugin/build/imagebuild/buildkit", "TestPluginOfBuildsWithAnImageBuilder/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"},
 		testName{"runner/plugin/build/imagebuild/buildkit", "TestPluginOfBuildsWithAnImageBuilder/outputs_keep_their_types"})
-	for _, tool := range []string{"FAIRLEAD_TOFU", "terraform"} {
+	tools := []string{"FAIRLEAD_TOFU"}
+	if !short {
+		tools = append(tools, "terraform") // only a full run has Terraform
+	}
+	for _, tool := range tools {
 		add("the tool obeys an interrupt",
 			testName{"runner/plugin/terraform", "TestPlugin/" + tool + "/a_tool_that_ignores_the_interrupt_stops_within_its_grace_and_keeps_nothing"})
 	}

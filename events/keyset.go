@@ -27,6 +27,8 @@ const (
 	MaxKeys = 3
 	// MaxKeySets is the largest number of key sets of a control plane.
 	MaxKeySets = 64
+	// maxAfter is the largest number of sets of keys that a key set replaces: the first one replaces both keys and each of them.
+	maxAfter = 3
 )
 
 // KeySet replaces the public keys that verify job specs. A runner accepts it if the last of its own keys signed it.
@@ -75,8 +77,8 @@ func (s KeySet) check() error {
 	switch {
 	case s.V != 1:
 		return fmt.Errorf("the key set has version %d, but this release supports only version 1", s.V)
-	case s.Number < 1 || len(s.Keys) < 1 || len(s.Keys) > MaxKeys || len(s.After) < 1:
-		return fmt.Errorf("a key set has a number, one to %d keys, and the sets of keys that it replaces", MaxKeys)
+	case s.Number < 1 || len(s.Keys) < 1 || len(s.Keys) > MaxKeys || len(s.After) < 1 || len(s.After) > maxAfter:
+		return fmt.Errorf("a key set has a number, one to %d keys, and one to %d sets of keys that it replaces", MaxKeys, maxAfter)
 	}
 	for i, k := range s.Keys {
 		if len(k) != ed25519.PublicKeySize || slices.ContainsFunc(s.Keys[:i], func(o Key) bool { return bytes.Equal(k, o) }) {

@@ -162,11 +162,12 @@ func TestKeySetIsSignedAsAWhole(t *testing.T) {
 func TestKeySetsThatAreNone(t *testing.T) {
 	good := rotated(t, events.FirstKeySet(public(1), public(2)), 3)
 	for what, change := range map[string]func(*events.KeySet){
-		"no keys":       func(s *events.KeySet) { s.Keys = nil },
-		"four keys":     func(s *events.KeySet) { s.Keys = append(slices.Clone(s.Keys), events.Key(public(4))) },
-		"a key twice":   func(s *events.KeySet) { s.Keys = []events.Key{s.Keys[0], s.Keys[0]} },
-		"a short key":   func(s *events.KeySet) { s.Keys = []events.Key{{1}} },
-		"number 0":      func(s *events.KeySet) { s.Number = 0 },
+		"no keys":     func(s *events.KeySet) { s.Keys = nil },
+		"four keys":   func(s *events.KeySet) { s.Keys = append(slices.Clone(s.Keys), events.Key(public(4))) },
+		"a key twice": func(s *events.KeySet) { s.Keys = []events.Key{s.Keys[0], s.Keys[0]} },
+		"a short key": func(s *events.KeySet) { s.Keys = []events.Key{{1}} },
+		"number 0":    func(s *events.KeySet) { s.Number = 0 },
+		"more sets before it than runners can pin": func(s *events.KeySet) { s.After = append(slices.Clone(s.After), s.After[0]) },
 		"replaces none": func(s *events.KeySet) { s.After = nil },
 	} {
 		s := good

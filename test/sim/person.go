@@ -149,17 +149,23 @@ func (h *person) update(size int) {
 	}
 }
 
+// deploy creates a deployment. It returns its ID, or "" if the control plane refuses it.
 func (h *person) deploy(in wire.CreateDeploymentRequest) string {
+	id, _ := h.tryDeploy(in) // until has noted the refusal
+	return id
+}
+
+func (h *person) tryDeploy(in wire.CreateDeploymentRequest) (id string, refusal error) {
 	return h.accept("deploy", in.PlansExpire, func(ctx context.Context) (wire.Deployment, error) { return h.c.CreateDeployment(ctx, h.plan.name, in) })
 }
 
-// accept makes a deployment whose plans expire after so many seconds; 0: the default. It returns its ID, or "" if the control plane
-// refuses it.
-func (h *person) accept(what string, expires int64, request func(context.Context) (wire.Deployment, error)) string {
+// accept makes a deployment whose plans expire after so many seconds; 0: the default. It returns its ID, or the control plane's
+// refusal.
+func (h *person) accept(what string, expires int64, request func(context.Context) (wire.Deployment, error)) (id string, refusal error) {
 	var d wire.Deployment
 	err := h.until(what, func(ctx context.Context) (err error) { d, err = request(ctx); return err })
 	if err != nil {
-		return ""
+		return "", err
 	}
 	h.w.mu.Lock()
 	h.w.stats.Deployments++
@@ -167,7 +173,7 @@ func (h *person) accept(what string, expires int64, request func(context.Context
 	h.w.mu.Unlock()
 	h.w.note("%s has deployment %s", h.p.name, d.ID)
 	h.w.accepted(d.ID)
-	return d.ID
+	return d.ID, nil
 }
 
 // retry waits until the deployment ends. If the deployment did not succeed, it retries the
@@ -259,7 +265,7 @@ func (h *person) attend(id string) {
 	}
 }
 
-// oldTab sometimes approves an old plan, which the person saw before it was replaced. A real
+// oldTab mostly approves an old plan, which the person saw before it was replaced. A real
 // person does this on an outdated page. The control plane must refuse this approval.
 func (h *person) oldTab(id, component, digest string) {
 	place := h.w.place(h.p.name, "finds an old page")
@@ -269,7 +275,7 @@ func (h *person) oldTab(id, component, digest string) {
 		h.tabs[id+component] = digest
 	}
 	h.mu.Unlock()
-	if old == "" || old == digest || h.w.unit(place) < 0.5 {
+	if old == "" || old == digest || h.w.unit(place) < 0.1 {
 		return
 	}
 	h.until("approve what was replaced", func(ctx context.Context) error {

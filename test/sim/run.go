@@ -206,7 +206,11 @@ func (w *world) live(persons []*person) {
 // nothing blocks the install.
 func (w *world) heal(h *person) {
 	for range 4 {
-		id := h.deploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true, Refresh: true})
+		id, refusal := h.tryDeploy(wire.CreateDeploymentRequest{Kind: "deploy", AutoApprove: true, Refresh: true})
+		if refusal != nil {
+			w.violate("installs-heal", "%s: %v", h.plan.name, refusal)
+			return
+		}
 		began := w.since()
 		var d wire.Deployment
 		for {

@@ -379,7 +379,7 @@ func TestPullRetriesTemporaryErrors(t *testing.T) {
 			switch n := requests[r.URL.Path]; {
 			case n == 1:
 				return nil, errors.New("connection refused")
-			case n <= 3:
+			case n <= 5:
 				w.WriteHeader(http.StatusServiceUnavailable)
 			default:
 				inner.ServeHTTP(w, r)

@@ -12,9 +12,11 @@ import (
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/api/client"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/artifact"
 	"github.com/fairlead/fairlead/pkg/artifact/fetch"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/retry"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
@@ -81,7 +83,10 @@ func (a *execution) registryLogin(ctx context.Context, c *client.Client, token s
 	if u, err := url.Parse(a.in.URL); err == nil && u.Host == a.registryHost() {
 		return fetch.Login{Token: token}, nil
 	}
-	l, err := c.PullLogin(ctx, string(a.in.Job))
+	// The client's own repetitions take seconds, and a restart of the control plane on a busy machine takes longer.
+	l, err := retry.Do(ctx, a.quick(startRetryTime), func(ctx context.Context) (wire.RegistryLogin, error) {
+		return c.PullLogin(ctx, string(a.in.Job))
+	})
 	if client.HasCode(err, fairlead.CodeNoPullLogin) { // the control plane's own registry under another name
 		return fetch.Login{Token: token}, nil
 	}

@@ -62,11 +62,13 @@ type Puller struct {
 	Cache *Cache
 }
 
-// The waits between attempts are 0.3, 0.9 and 2.7 seconds. Together they are longer than a
-// restart of the control plane, and short enough for a person to wait.
+// The waits between attempts are 0.3, 0.9 and 2.7 seconds, and then 5 seconds each. A request is
+// repeated for longer than a restart of the control plane on a busy machine, and not for longer
+// than a person waits.
 const (
-	attempts   = 4
+	patience   = 20 * time.Second
 	firstPause = 300 * time.Millisecond
+	maxPause   = 5 * time.Second
 	pauseGrows = 3
 	pauseVary  = 0.1
 )
@@ -205,7 +207,7 @@ var errTooLong = errors.New("the registry's response is larger than allowed")
 // get returns the unverified manifest or blob with the digest. It returns errTooLong if the
 // response has more than limit bytes.
 func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([]byte, error) {
-	pause := &backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: pauseGrows, RandomizationFactor: pauseVary, MaxInterval: time.Minute}
+	pause := &backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: pauseGrows, RandomizationFactor: pauseVary, MaxInterval: maxPause}
 	return backoff.Retry(ctx, func() ([]byte, error) {
 		var body []byte
 		var err error
@@ -225,7 +227,7 @@ func (d *download) get(ctx context.Context, noun, digest string, limit int64) ([
 			err = backoff.Permanent(err)
 		}
 		return body, err
-	}, backoff.WithBackOff(pause), backoff.WithMaxTries(attempts), backoff.WithMaxElapsedTime(0))
+	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(patience))
 }
 
 // passing reports whether the error is temporary, so that a retry may succeed.

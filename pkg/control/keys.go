@@ -91,6 +91,7 @@ func (c *Control) PutKeySet(ctx context.Context, by access.Principal, envelope [
 
 func (c *Control) putKeySet(ctx context.Context, op string, sign func(Signing) ([]byte, error)) (Signing, error) {
 	var out Signing
+	var wrote []byte
 	err := c.Transact(ctx, op, func(tx *kernel.Tx) error {
 		r, err := c.Store.KeySets(ctx)
 		if err != nil {
@@ -100,13 +101,20 @@ func (c *Control) putKeySet(ctx context.Context, op string, sign func(Signing) (
 		if err != nil {
 			return err
 		}
+		newest := func(envelope []byte) bool {
+			return len(r.V.Envelopes) > 0 && slices.Equal(r.V.Envelopes[len(r.V.Envelopes)-1], envelope)
+		}
+		if wrote != nil && newest(wrote) {
+			out = now
+			return nil // our own earlier commit, whose outcome was unclear
+		}
 		envelope, err := sign(now)
 		if err != nil {
 			return err
 		}
-		if len(r.V.Envelopes) > 0 && slices.Equal(r.V.Envelopes[len(r.V.Envelopes)-1], envelope) {
+		if newest(envelope) {
 			out = now
-			return nil // our own earlier commit, or a repeated request
+			return nil // a repeated request
 		}
 		trusted, err := events.Follow(ctx, now.Set.Public(), [][]byte{envelope})
 		if err != nil {
@@ -123,6 +131,7 @@ func (c *Control) putKeySet(ctx context.Context, op string, sign func(Signing) (
 			return err
 		}
 		tx.PutKeySets(r)
+		wrote = envelope
 		return nil
 	})
 	c.ForgetSigning()

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/control/controltest"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -79,6 +80,43 @@ func TestKeysRotateAndAreRevoked(t *testing.T) {
 	if facts, err := p.Facts(t.Context()); err != nil || facts.URL != "" {
 		t.Errorf("%+v, %v", facts, err)
 	}
+}
+
+// A rotation was refused with keys-overlap after its own commit, if the answer of the table was lost. A rotation that fails leaves the
+// keys as they were, and can be repeated.
+func TestKeysRotateUnderEveryFault(t *testing.T) {
+	everyFault{least: 2}.run(t, func(t *testing.T, e engine.Engine, armed *bool) {
+		p := newPlane(t, e)
+		held := controltest.NewKeys(p.Signer)
+		spare, err := held.Make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Spare, p.SigningKeys = spare.Public(), held
+		first := p.Signer.Public()
+		for number, change := range []func() error{
+			func() error { _, err := p.RotateKeys(p.ctx, keyOperator); return err },
+			func() error { _, err := p.RevokeKey(p.ctx, keyOperator, events.KeyID(first)); return err },
+		} {
+			*armed = true
+			err := change()
+			*armed = false
+			got := mustSigning(t, p)
+			if want := int64(number + 1); (err == nil) != (int64(got.Set.Number) == want) {
+				t.Fatalf("change %d returns %v, and the key set is %d", want, err, got.Set.Number)
+			}
+			if err != nil {
+				if err := change(); err != nil {
+					t.Fatalf("the repeated change fails: %v", err)
+				}
+			}
+		}
+		got := mustSigning(t, p)
+		trusted, err := events.Follow(t.Context(), []ed25519.PublicKey{first, spare.Public()}, got.Chain)
+		if err != nil || trusted.Number() != 2 || got.Set.Keys[0].ID() == events.KeyID(first) {
+			t.Errorf("a runner follows to %+v, %v", trusted, err)
+		}
+	})
 }
 
 func mustSigning(t *testing.T, p *plane) control.Signing {

@@ -206,6 +206,7 @@ func nounProblems() []ProblemDoc {
 		{fairlead.CodeStateUnknown, http.StatusConflict, "A job of the install was lost, and its tool may still save its state.", "Deploy the install first: the plan shows the current resources."},
 		{fairlead.CodeStateOutOfReach, http.StatusConflict, "No runner reaches both the old and the new place of the state.", "Move the state to `http` or a bucket first, and then to the new place."},
 		{fairlead.CodeStateStorageChanged, http.StatusConflict, "The install's state is not in the runner's current state storage.", "{install.migrate-state} moves the state. Or restore the runner's old state storage."},
+		{fairlead.CodeSeedMissing, http.StatusConflict, "The other runner lacks a seed, so it cannot decrypt the install's values.", "The customer adds the seeds of the old runner to those of the new one. {install.lose-key} gives the values up."},
 		{fairlead.CodeStateStorageChanges, http.StatusConflict, "The other runner keeps the install's state in another place.", "{install.move} moves the state, {install.lose-state} abandons it."},
 		{fairlead.CodeRegistryMissing, http.StatusConflict, "A component of the app keeps images in the registry of its install, and the runner has none.", "Set `registry` in the runner's configuration: {runner.configure}."},
 		{fairlead.CodeDeliveryNotFound, http.StatusNotFound, "There is no such delivery, or it is older than 30 days.", "{webhook.deliveries} lists those that exist."},

@@ -27,9 +27,9 @@ func (s *server) placementRoutes(c *control.Control) {
 	}
 	register(s, op{Route: wire.RefreshRunner, auth: apiToken, may: on(access.EditInstall), tag: "Installs", summary: "Decide again which runner serves an install",
 		doc:      "The first deployment binds an install to a runner. The install stays with that runner when rules and runners change, until this request. The details of a refusal name the runner that would be chosen.",
-		problems: slices.Concat(placing, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateStorageChanges, fairlead.CodeMigrateOrLose, fairlead.CodeNothingToMove, fairlead.CodeStateMoving, fairlead.CodeStateUnknown, fairlead.CodeStateOutOfReach})},
+		problems: slices.Concat(placing, codes{fairlead.CodeInstallNotFound, fairlead.CodeDeploymentRuns, fairlead.CodeStateStorageChanges, fairlead.CodeSeedMissing, fairlead.CodeMigrateOrLose, fairlead.CodeNothingToMove, fairlead.CodeStateMoving, fairlead.CodeStateUnknown, fairlead.CodeStateOutOfReach})},
 		func(ctx context.Context, in *refresh) (*body[wire.RefreshedRunner], error) {
-			out, err := c.RefreshRunner(ctx, callerOf(ctx).org, in.Install, control.Refresh{DryRun: in.Body.DryRun, Migrate: in.Body.MigrateState, AcceptLoss: in.Body.AcceptStateLoss})
+			out, err := c.RefreshRunner(ctx, callerOf(ctx).org, in.Install, control.Refresh{DryRun: in.Body.DryRun, Migrate: in.Body.MigrateState, AcceptLoss: in.Body.AcceptStateLoss, AcceptKeyLoss: in.Body.AcceptKeyLoss})
 			return answer(wire.RefreshedRunner{Runner: out.Runner, Changed: out.Changed, StorageChanged: out.StorageChanged, Bound: out.Bound, Job: string(out.Job)}, err)
 		})
 	type migrate struct {

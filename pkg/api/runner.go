@@ -318,7 +318,7 @@ func (s *server) heartbeat(ctx context.Context, in wire.SessionHeartbeat) (*body
 
 func readHeartbeat(in wire.SessionHeartbeat) control.Heartbeat {
 	return control.Heartbeat{Capacity: in.Capacity, WarmSteps: in.WarmSteps,
-		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation, Seed: in.InstallKeys, Configuration: in.Configuration}
+		Running: in.Running, Draining: in.Draining, Ending: in.Ending, Customer: readCustomer(in.Customer), Unhealthy: in.Unhealthy, Isolation: in.Isolation, Seed: in.InstallKeys, Seeds: in.Seeds, Configuration: in.Configuration}
 }
 
 // status returns what the agent of the session needs to know after its heartbeat.
@@ -347,9 +347,9 @@ func (s *server) keysWanted(ctx context.Context, session control.Session, h cont
 		return nil
 	}
 	wanted := settings.KeysWanted
-	if !settings.Seeded {
+	if !settings.Seeded || len(h.Seeds) > 0 {
 		var err error
-		if wanted, err = s.Control.NoteSeed(ctx, session.Runner); err != nil {
+		if wanted, err = s.Control.NoteSeed(ctx, session.Runner, h.Seeds); err != nil {
 			s.Logger.Warn("a heartbeat's answer does not ask for the keys of installs", "error", err) // the next one does
 		}
 	}

@@ -41,6 +41,7 @@ var lines = map[fairlead.Verb]string{
 	fairlead.VerbInstallDeploy:       "install deploy {install}",
 	fairlead.VerbInstallForget:       "install forget {install}",
 	fairlead.VerbInstallList:         "install list",
+	fairlead.VerbInstallLoseKey:      "install refresh-runner {install} --accept-key-loss",
 	fairlead.VerbInstallLoseState:    "install refresh-runner {install} --accept-state-loss",
 	fairlead.VerbInstallMigrateState: "install migrate-state {install}",
 	fairlead.VerbInstallMove:         "install refresh-runner {install} --migrate-state",

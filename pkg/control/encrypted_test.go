@@ -259,7 +259,7 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		sealer := &readSealer{Sealer: p.Sealer}
 		p.Sealer = sealer
 		p.publish(strings.Replace(secretive, "inputs:\n", "inputs:\n  token: {generate: 40, sensitive: true}\n", 1))
-		if wanted, err := p.NoteSeed(p.ctx, p.session.Runner); err != nil || len(wanted) > 0 {
+		if wanted, err := p.NoteSeed(p.ctx, p.session.Runner, nil); err != nil || len(wanted) > 0 {
 			t.Fatalf("the keys of %v are wanted, %v", wanted, err)
 		}
 		clear := map[string]json.RawMessage{"password": json.RawMessage(`"hunter2-hunter2"`)}
@@ -431,7 +431,7 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		}
 
 		// Another key is shown, and is not used before a person encrypts with it.
-		if _, err := p.NoteSeed(p.ctx, p.session.Runner); err != nil {
+		if _, err := p.NoteSeed(p.ctx, p.session.Runner, nil); err != nil {
 			t.Fatal(err)
 		}
 		p.seeds = strings.Repeat("Other", 10) + "\n" + seedOfTests
@@ -482,7 +482,7 @@ func TestNewAgentReportsItsSeedBeforeSecretsAreSent(t *testing.T) {
 					t.Fatal(err)
 				}
 				if h.Seed {
-					if _, err := p.NoteSeed(p.ctx, p.session.Runner); err != nil {
+					if _, err := p.NoteSeed(p.ctx, p.session.Runner, nil); err != nil {
 						t.Fatal(err)
 					}
 				}

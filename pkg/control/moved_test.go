@@ -68,7 +68,7 @@ func (p *earlier) setVariable(value string) {
 func (p *earlier) seed() {
 	p.t.Helper()
 	p.seeds = seedOfTests
-	p.must("note the seed", func() error { _, err := p.NoteSeed(p.ctx, p.session.Runner); return err })
+	p.must("note the seed", func() error { _, err := p.NoteSeed(p.ctx, p.session.Runner, nil); return err })
 }
 
 // found returns the secrets that are in an item or a blob, also as the key of the control plane opens it.

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/deployment"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/placement"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -596,4 +597,85 @@ func TestRunnerKeepsReachOfItsInstalls(t *testing.T) {
 			t.Errorf("the deletion of its old group returns %v", err)
 		}
 	})
+}
+
+// An install moved to a runner with another seed, and its next job failed with install-key-missing. The refresh refuses such a runner,
+// as far as agents report their seeds.
+func TestRefreshToARunnerWithAnotherSeedIsRefused(t *testing.T) {
+	const one, two, three = "1111111111111111", "2222222222222222", "3333333333333333"
+	for name, c := range map[string]struct {
+		now    []string // seeds of the present runner
+		next   []string // seeds of the next runner
+		seeded bool     // an agent of the next runner has reported that it has a seed
+		accept bool
+		keyed  bool // the install has a key
+		code   fairlead.Code
+	}{
+		"the same seed":                  {now: []string{one}, next: []string{one}, seeded: true, keyed: true},
+		"the seed below a newer one":     {now: []string{one}, next: []string{two, one}, seeded: true, keyed: true},
+		"all seeds in another order":     {now: []string{one, two}, next: []string{three, two, one}, seeded: true, keyed: true},
+		"another seed":                   {now: []string{one}, next: []string{two}, seeded: true, keyed: true, code: fairlead.CodeSeedMissing},
+		"one of two seeds":               {now: []string{one, two}, next: []string{one}, seeded: true, keyed: true, code: fairlead.CodeSeedMissing},
+		"no seed":                        {now: []string{one}, keyed: true, code: fairlead.CodeSeedMissing},
+		"another seed, accepted":         {now: []string{one}, next: []string{two}, seeded: true, accept: true, keyed: true},
+		"an install without a key":       {now: []string{one}, next: []string{two}, seeded: true},
+		"the next agent is of before":    {now: []string{one}, seeded: true, keyed: true},
+		"the present agent is of before": {next: []string{two}, seeded: true, keyed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				p.publish(shop)
+				p.install("acme")
+				p.deploy("acme", control.NewDeployment{AutoApprove: true}, "deploy")
+				p.work()
+				note := func(runner fairlead.RunnerID, seeds []string) {
+					t.Helper()
+					if _, err := p.NoteSeed(p.ctx, runner, seeds); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.keyed {
+					note(p.session.Runner, c.now)
+					id := p.installID()
+					ring, err := installkey.NewRing(seedOfTests, id)
+					if err == nil {
+						err = p.ReportKeys(p.ctx, p.session, map[fairlead.InstallID]string{id: ring.Current().Public().String()})
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				p.runner("next", fileOf("", "http"))
+				next, err := p.Runner(p.ctx, org, "next")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.seeded {
+					note(next.ID, c.next)
+					note(next.ID, nil) // a heartbeat that names no seeds changes nothing
+				}
+				p.must("choose the next runner", func() error {
+					_, err := p.UpdateInstall(p.ctx, org, "acme", control.InstallChange{Runner: new("next")})
+					return err
+				})
+				for _, dry := range []bool{true, false} {
+					got, err := p.RefreshRunner(p.ctx, org, "acme", control.Refresh{DryRun: dry, AcceptKeyLoss: c.accept})
+					if fairlead.CodeOf(err) != c.code || got.Runner != "next" || !got.Changed {
+						t.Errorf("the refresh (dry run: %t) returns %+v, %v; want the code %q", dry, got, err, c.code)
+					}
+					if e, ok := errors.AsType[*fairlead.Error](err); ok && (e.Details["runner"] != "next" || !strings.Contains(commandline.Hint(e), "refresh-runner acme --accept-key-loss")) {
+						t.Errorf("the refusal is %+v", e)
+					}
+				}
+				want := "next"
+				if c.code != "" {
+					want = "local"
+				}
+				if got := p.boundTo("acme"); got != want {
+					t.Errorf("the install is bound to %s, want %s", got, want)
+				}
+			})
+		})
+	}
 }

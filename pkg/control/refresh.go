@@ -19,6 +19,8 @@ type Refresh struct {
 	DryRun     bool
 	Migrate    bool // if the state must move to another storage, move it first
 	AcceptLoss bool // leave the state in the old storage, and start with none
+	// AcceptKeyLoss binds the install to a runner that lacks a seed of the old one.
+	AcceptKeyLoss bool
 }
 
 // Refreshed is the result of a refresh, or of a dry run.
@@ -70,12 +72,12 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		if err != nil {
 			return withAnswer(err, out)
 		}
+		r := from.Records[res.Runner]
+		if err := c.canServe(tx, inst.V, r.V, res, o); err != nil {
+			return withAnswer(err, out)
+		}
 		if res.Write == nil {
 			return nil
-		}
-		r := from.Records[res.Runner]
-		if err := c.needRegistry(tx, inst.V, r.V); err != nil {
-			return withAnswer(err, out)
 		}
 		if res.Move {
 			if _, err := moveStates(tx, &inst, id, r, *res.Write); err != nil {
@@ -97,6 +99,19 @@ func (c *Control) RefreshRunner(ctx context.Context, org fairlead.OrgID, name st
 		return nil
 	})
 	return out, err
+}
+
+// canServe refuses a runner that lacks a registry for the install's app, or a seed for what the install's present runner has encrypted.
+func (c *Control) canServe(tx *kernel.Tx, in store.Install, r store.Runner, res placement.Refreshed, o Refresh) error {
+	if res.Changed || res.Write != nil {
+		if err := c.needRegistry(tx, in, r); err != nil {
+			return err
+		}
+	}
+	if res.Changed && !o.AcceptKeyLoss {
+		return runners.NeedSeeds(tx, in, r)
+	}
+	return nil
 }
 
 // withAnswer adds the refused result to the details of a refusal. It returns an error

@@ -38,6 +38,7 @@ const (
 	VerbInstallDeploy       Verb = "install.deploy"        // Install
 	VerbInstallForget       Verb = "install.forget"        // Install: delete its records
 	VerbInstallList         Verb = "install.list"          //
+	VerbInstallLoseKey      Verb = "install.lose-key"      // Install: refresh its runner and give up what only the old runner can decrypt
 	VerbInstallLoseState    Verb = "install.lose-state"    // Install: refresh its runner and leave its state behind
 	VerbInstallMigrateState Verb = "install.migrate-state" // Install: copy its state to the storage that its runner uses now
 	VerbInstallMove         Verb = "install.move"          // Install: refresh its runner and copy its state to the new storage

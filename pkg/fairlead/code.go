@@ -266,6 +266,7 @@ const (
 	CodeEncryptedValueDamaged   Code = "encrypted-value-damaged"
 	CodeEncryptedValueForeign   Code = "encrypted-value-foreign"
 	CodeInstallKeyChanged       Code = "install-key-changed"
+	CodeSeedMissing             Code = "seed-missing"
 	CodeInstallKeyMissing       Code = "install-key-missing"
 	CodeInvalidDefault          Code = "invalid-default"
 	CodeInvalidDelay            Code = "invalid-delay"

@@ -260,6 +260,28 @@ func NewRing(seeds string, install fairlead.InstallID) (Ring, error) {
 	return r, nil
 }
 
+// seedIDSize is the number of bytes of a seed's identifier: two seeds of a customer do not share one by chance.
+const seedIDSize = 8
+
+// SeedIDs returns an identifier of each seed in the text, one seed a line, in their order: 16 hexadecimal digits. An identifier does
+// not reveal its seed. It shows only that two runners have the same seed.
+func SeedIDs(seeds string) (ids []string, err error) {
+	if _, err := NewRing(seeds, "ins_any"); err != nil { // the checks are the same for each install
+		return nil, err
+	}
+	for seed := range strings.Lines(seeds) {
+		if seed = strings.TrimSpace(seed); seed == "" {
+			continue
+		}
+		id, err := hkdf.Key(sha256.New, []byte(seed), nil, "fairlead-install-key-v1\nidentifier", seedIDSize)
+		if err != nil {
+			return nil, fmt.Errorf("derive the identifier of a seed: %w", err)
+		}
+		ids = append(ids, fmt.Sprintf("%x", id))
+	}
+	return ids, nil
+}
+
 // checkSeed refuses a seed that people might have chosen. The error does not contain the seed.
 func checkSeed(seed string) error {
 	if len(seed) < minSeed {

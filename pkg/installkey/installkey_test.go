@@ -259,3 +259,24 @@ func decode(t *testing.T, text string) []byte {
 	t.Helper()
 	return must(t)(base64.RawURLEncoding.DecodeString(text))
 }
+
+// Two runners with the same seed have the same identifier, and an identifier reveals nothing of its seed.
+func TestSeedIDs(t *testing.T) {
+	other := strings.Repeat("Other", 10)
+	ids, err := installkey.SeedIDs(other + "\r\n\n " + seed + "\n")
+	if err != nil || len(ids) != 2 || ids[0] == ids[1] {
+		t.Fatalf("the identifiers are %q, %v", ids, err)
+	}
+	if again, err := installkey.SeedIDs(seed); err != nil || len(again) != 1 || again[0] != ids[1] {
+		t.Errorf("the identifier of one seed is %q, %v, want %q", again, err, ids[1:])
+	}
+	public := ringOf(t, seed, install).Current().Public()
+	for _, id := range ids {
+		if len(id) != 16 || strings.Contains(seed+other, id) || id == public.ID() {
+			t.Errorf("the identifier is %q", id)
+		}
+	}
+	if ids, err := installkey.SeedIDs(seed + "\nhunter2"); err == nil {
+		t.Errorf("a short seed has the identifiers %q", ids)
+	}
+}

@@ -64,6 +64,9 @@ type Runner struct {
 	Created time.Time `json:"created"`
 	// Seeded reports whether an agent has reported that it has a seed of install keys.
 	Seeded bool `json:"seeded,omitempty"`
+	// Seeds are the identifiers of the seeds that an agent reported last, the current one first. It is empty if all agents are of
+	// earlier releases.
+	Seeds []string `json:"seeds,omitempty"`
 	// KeysWanted are the installs whose keys its agents have not reported yet.
 	KeysWanted []WantedKey `json:"keys_wanted,omitempty"`
 }

@@ -56,6 +56,8 @@ type Agent struct {
 	modeRead      change                   // logs whether the agent can read the customer's mode
 	modeConfirmed change                   // logs whether the agent can record that it applied the mode
 
+	seedReport seedReport
+
 	serving sync.Mutex // held while the agent reads and writes which install it serves
 
 	mu            sync.Mutex

@@ -127,10 +127,11 @@ func (a *Agent) awaitBeat(ctx context.Context, pause time.Duration) bool {
 // report returns the agent's heartbeat.
 func (a *Agent) report(ctx context.Context) wire.SessionHeartbeat {
 	unhealthyReason := a.executors.unhealthyReason(ctx)
+	seeds := a.unsentSeeds(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	in := wire.SessionHeartbeat{Capacity: a.executors.capacity(), Running: []string{}, Draining: a.draining, Customer: a.reportedMode(),
-		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation(), WarmSteps: len(a.warm), InstallKeys: a.hasSeed()}
+		Configuration: a.executors.revision(), Unhealthy: unhealthyReason, Isolation: a.executors.isolation(), WarmSteps: len(a.warm), InstallKeys: a.hasSeed(), Seeds: seeds}
 	for _, s := range a.steps {
 		if s.handle != nil {
 			job, _ := jobOf(s.handle.ID())
@@ -143,6 +144,7 @@ func (a *Agent) report(ctx context.Context) wire.SessionHeartbeat {
 // reported applies the answer to a heartbeat.
 func (a *Agent) reported(ctx context.Context, sent wire.SessionHeartbeat, st wire.SessionStatus) {
 	a.beats.accepted(time.Now(), sent, st) // a monotonic time
+	a.seedReport.accepted(sent.Seeds)
 	a.want(st.Wanted)
 	a.warn(st.Situations)
 	if len(st.KeysWanted) > 0 {

@@ -69,7 +69,7 @@ func TestFailedHeartbeatsDoNotMarkARunnerLost(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &Agent{cfg: config.Runner{}, executors: fixed(), options: o, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
+				a := &Agent{cfg: config.Runner{}, executors: fixed(), options: o, now: time.Now, log: slog.New(slog.NewTextHandler(io.Discard, nil)), beatNow: make(chan struct{}),
 					session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
@@ -135,7 +135,7 @@ func TestRenewalIsTheHeartbeatOfAnIdleAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, fixed(), time.Now)
-		a := &Agent{cfg: config.Runner{}, executors: fixed(), options: o, log: slog.New(slog.DiscardHandler), steps: map[string]*step{},
+		a := &Agent{cfg: config.Runner{}, executors: fixed(), options: o, now: time.Now, log: slog.New(slog.DiscardHandler), steps: map[string]*step{},
 			beatNow: make(chan struct{}, 1), gotJob: make(chan struct{}, 1), freed: make(chan struct{}, 1), session: s}
 		s.report, s.reported = a.report, a.reported
 		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Minute)
@@ -191,7 +191,7 @@ func TestRepeatedConfigurationTriggersNoHeartbeat(t *testing.T) {
 		}
 		executors := fixed()
 		executors.file.Final = true // the agent does not apply the configuration
-		a := &Agent{cfg: config.Runner{}, executors: executors, options: o, log: slog.New(slog.DiscardHandler),
+		a := &Agent{cfg: config.Runner{}, executors: executors, options: o, now: time.Now, log: slog.New(slog.DiscardHandler),
 			beatNow: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 			session: newSession(base, identity{RunnerID: "run_1", key: key}, "test", o, executors, time.Now)}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)

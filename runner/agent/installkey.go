@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/api/client"
@@ -86,6 +88,53 @@ func (a *Agent) hasSeed() bool {
 	}
 	_, err = os.Lstat(installseed.Path(a.cfg.Data))
 	return err == nil
+}
+
+const (
+	readSeedsEvery = 5 * time.Minute // from a secret store
+	readSeedsFor   = 3 * time.Second // a heartbeat waits for it
+)
+
+// seedReport decides which seeds a heartbeat names. Its methods may be called at once.
+type seedReport struct {
+	mu   sync.Mutex
+	read time.Time // the last read from a secret store
+	now  []string  // the identifiers of the seeds, the current one first
+	sent []string  // what the control plane has
+}
+
+// unsentSeeds returns the identifiers of the agent's seeds, or nil if the control plane has them or they cannot be read.
+func (a *Agent) unsentSeeds(ctx context.Context) []string {
+	r := &a.seedReport
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// A file on this machine costs nothing. A secret store has a price and a rate limit.
+	if stored := a.executors.file.InstallKey != ""; !stored || r.read.IsZero() || a.now().Sub(r.read) >= readSeedsEvery {
+		r.read = a.now()
+		ctx, cancel := context.WithTimeout(ctx, readSeedsFor)
+		defer cancel()
+		seeds, err := a.seeds(ctx)
+		if err == nil && seeds != "" {
+			r.now, err = installkey.SeedIDs(seeds)
+		}
+		if err != nil {
+			a.log.Debug("cannot name the seeds of the install keys", "err", err)
+		}
+	}
+	if slices.Equal(r.now, r.sent) {
+		return nil
+	}
+	return r.now
+}
+
+// accepted notes that the control plane has the seeds of a heartbeat.
+func (r *seedReport) accepted(seeds []string) {
+	if len(seeds) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = seeds
 }
 
 // reportKeysFor bounds one report of keys.

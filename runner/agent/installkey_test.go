@@ -3,9 +3,13 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/attempt"
 	"github.com/fairlead/fairlead/runner/executor"
@@ -77,4 +81,53 @@ func TestUsedDataFolderGetsNoSeed(t *testing.T) {
 	if seeds, err := installseed.Read(data); err != nil || seeds != "" {
 		t.Errorf("the seed is %q, %v", seeds, err)
 	}
+}
+
+// The control plane compares the seeds of two runners before it moves an install. A heartbeat names them until one is accepted, and
+// again after the customer changed them. The agent reads a secret store rarely, because that costs.
+func TestHeartbeatNamesSeedsUntilItIsAccepted(t *testing.T) {
+	const one, two = "OneOneOneOneOneOneOneOneOneOneOneOneOneOneOneOne", "TwoTwoTwoTwoTwoTwoTwoTwoTwoTwoTwoTwoTwoTwoTwoTwo"
+	s := plane.New(t, plane.Options{})
+	a, err := open(t.Context(), settings(t, s), Options{StepCommand: []string{"/bin/false"}}, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.lock.Close()
+	now := time.Now()
+	a.now = func() time.Time { return now }
+	file := filepath.Join(t.TempDir(), "seed")
+	write := func(seeds ...string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(strings.Join(seeds, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(when string, seeds ...string) wire.SessionHeartbeat {
+		t.Helper()
+		var want []string
+		if len(seeds) > 0 {
+			if want, err = installkey.SeedIDs(strings.Join(seeds, "\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		beat := a.report(t.Context())
+		if !slices.Equal(beat.Seeds, want) {
+			t.Errorf("%s: the heartbeat names %q, want %q", when, beat.Seeds, want)
+		}
+		return beat
+	}
+	expect("without a seed")
+	write(one)
+	a.executors.file.InstallKey = "file:" + file
+	a.seedReport = seedReport{} // the agent's file is read at its start
+	expect("at the start", one)
+	a.reported(t.Context(), expect("no heartbeat was accepted", one), wire.SessionStatus{})
+	expect("a heartbeat was accepted")
+	write(two, one)
+	expect("the store is not read again yet")
+	now = now.Add(readSeedsEvery)
+	a.reported(t.Context(), expect("the customer added a seed", two, one), wire.SessionStatus{})
+	write("hunter2")
+	now = now.Add(readSeedsEvery)
+	expect("the seeds are not valid")
 }

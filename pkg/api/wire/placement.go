@@ -82,6 +82,7 @@ type RefreshRunnerRequest struct {
 	DryRun          bool `json:"dry_run,omitempty" doc:"Return the same result or error, but change nothing"`
 	MigrateState    bool `json:"migrate_state,omitempty" doc:"If the new runner keeps states in another storage: first move the state there"`
 	AcceptStateLoss bool `json:"accept_state_loss,omitempty" doc:"If the new runner keeps states in another storage: leave the state in the old one and start without a state"`
+	AcceptKeyLoss   bool `json:"accept_key_loss,omitempty" doc:"If the new runner lacks a seed of the old one: give up all values that only the old runner can decrypt"`
 }
 
 // RefreshedRunner is the result of a refresh, or of its dry run.

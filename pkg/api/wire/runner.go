@@ -223,7 +223,9 @@ type SessionHeartbeat struct {
 	Unhealthy     string `json:"unhealthy,omitempty" maxLength:"4000" doc:"Why the agent cannot start jobs; absent if it can"`
 	WarmSteps     int    `json:"warm_steps,omitempty" minimum:"0" maximum:"1000" doc:"Number of its steps that were started ahead and wait for a job"`
 	InstallKeys   bool   `json:"install_keys,omitempty" doc:"The agent has a seed of install keys, and reports the keys of the installs that the answer names"`
-	Isolation     string `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent cannot start jobs"`
+	// Seeds are reported by the first heartbeat after the agent's start, and after a change.
+	Seeds     []string `json:"seeds,omitempty" maxItems:"10" doc:"Identifiers of the agent's seeds of install keys, 16 hexadecimal digits each, the current seed first; absent if the control plane has them"`
+	Isolation string   `json:"isolation,omitempty" enum:"landlock,container,none" doc:"What isolates a job's programs from the files and processes of the runner and of other jobs; absent if the agent cannot start jobs"`
 }
 
 // CustomerMode is the mode that the customer set at the agent.

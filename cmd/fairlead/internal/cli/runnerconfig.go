@@ -326,6 +326,11 @@ refused if the new runner uses a different state storage, unless you give one of
                        the deployed resources, and the next deployment creates all
                        resources again
 
+If the runners encrypt values, the command is also refused if the new runner lacks a
+seed of the old one. Then the customer adds the seeds of the old runner to those of the
+new runner. If they are lost, --accept-key-loss gives up what only the old runner can
+decrypt: set each secret again, and push the states.
+
 With --dry-run the command prints the new runner, or why the command would be refused.
 It changes nothing.`,
 		Example: `  fairlead install refresh-runner acme --dry-run
@@ -334,6 +339,11 @@ It changes nothing.`,
 		RunE: c.shows(func(ctx context.Context, cl *client.Client, args []string) (view.Document, error) {
 			if in.AcceptStateLoss && !in.DryRun {
 				if err := c.confirm(ctx, yes, args[0], "If the state storage changes, Fairlead can no longer change or destroy the resources that install %s deployed.", args[0]); err != nil {
+					return nil, err
+				}
+			}
+			if in.AcceptKeyLoss && !in.DryRun {
+				if err := c.confirm(ctx, yes, args[0], "If the new runner lacks a seed, the encrypted values of install %s are lost.", args[0]); err != nil {
 					return nil, err
 				}
 			}
@@ -352,7 +362,8 @@ It changes nothing.`,
 	cmd.Flags().BoolVar(&in.DryRun, "dry-run", false, "print the result and change nothing")
 	cmd.Flags().BoolVar(&in.MigrateState, "migrate-state", false, "if the state storage changes, move the state first")
 	cmd.Flags().BoolVar(&in.AcceptStateLoss, "accept-state-loss", false, "if the state storage changes, start without state")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation of --accept-state-loss")
+	cmd.Flags().BoolVar(&in.AcceptKeyLoss, "accept-key-loss", false, "if the new runner lacks a seed of the old one, give up the values that it cannot decrypt")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation of --accept-state-loss and --accept-key-loss")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package runners
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -72,9 +73,9 @@ func want(r *store.Runner, in store.Install) bool {
 	return true
 }
 
-// NoteSeed records that an agent of the runner has a seed, and returns the installs whose keys are wanted: at most the first ones of
+// NoteSeed records that an agent of the runner has a seed, and the identifiers of its seeds if it reports them. It returns the installs whose keys are wanted: at most the first ones of
 // those that use the runner. The others report their keys with their next jobs.
-func (f *Fleet) NoteSeed(ctx context.Context, id fairlead.RunnerID) (wanted []fairlead.InstallID, err error) {
+func (f *Fleet) NoteSeed(ctx context.Context, id fairlead.RunnerID, seeds []string) (wanted []fairlead.InstallID, err error) {
 	err = f.Transact(ctx, "note the seed of runner "+string(id), func(tx *kernel.Tx) error {
 		n, err := tx.Store.RunnerName(ctx, id)
 		if err != nil {
@@ -84,6 +85,7 @@ func (f *Fleet) NoteSeed(ctx context.Context, id fairlead.RunnerID) (wanted []fa
 		if err != nil {
 			return err
 		}
+		changed := false
 		if !r.V.Seeded {
 			r.V.Seeded = true
 			if err := EachUse(tx, id, func(_ store.RunnerUse, in store.Install) bool {
@@ -94,6 +96,12 @@ func (f *Fleet) NoteSeed(ctx context.Context, id fairlead.RunnerID) (wanted []fa
 			}); err != nil {
 				return err
 			}
+			changed = true
+		}
+		if len(seeds) > 0 && !slices.Equal(r.V.Seeds, seeds) {
+			r.V.Seeds, changed = seeds, true
+		}
+		if changed {
 			tx.PutRunner(r)
 		}
 		wanted = wantedIDs(r.V.KeysWanted)
@@ -162,4 +170,25 @@ func KeepKey(in *store.Install, k store.InstallKey) bool {
 		in.Key = &now
 	}
 	return true
+}
+
+// NeedSeeds refuses a runner that cannot decrypt what the install's present runner has encrypted: the first job would fail on it. The
+// check relies on what agents report, so it only saves time; a step refuses a value that it cannot decrypt. Agents of earlier releases
+// do not report their seeds: then NeedSeeds returns nil.
+func NeedSeeds(tx *kernel.Tx, in store.Install, to store.Runner) error {
+	if in.Key == nil || in.Bound == nil || in.Bound.Runner == to.ID {
+		return nil
+	}
+	old, err := store.Optional(tx.Store.Runner(tx.Ctx, in.Bound.Org, in.Bound.Name))
+	if err != nil || old.V.ID != in.Bound.Runner || to.Seeded && len(to.Seeds) == 0 {
+		return err
+	}
+	if !slices.ContainsFunc(old.V.Seeds, func(id string) bool { return !slices.Contains(to.Seeds, id) }) {
+		return nil
+	}
+	return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeSeedMissing,
+		Message: fmt.Sprintf("runner %s cannot decrypt the values of install %s: it lacks a seed of runner %s", to.Name, in.Name, old.V.Name),
+		Hint: fmt.Sprintf("Ask the customer to add each line of the seed file of runner %s below the seed of runner %s, and try again. "+
+			"If the seed is lost: {install.lose-key}, then set each secret again.", old.V.Name, to.Name),
+		Args: fairlead.Args{Install: in.Name}}
 }

@@ -323,6 +323,8 @@ type Heartbeat struct {
 	Isolation string
 	WarmSteps int  // its steps that were started ahead and wait for a job
 	Seed      bool // it has a seed of install keys
+	// Seeds are the identifiers of its seeds, the current one first. They are set only in the first heartbeat and after a change.
+	Seeds []string
 	// Configuration is the revision of the runner's configuration that the agent uses, and Configured reports whether it is the newest
 	// one. OpenSession sets Configured itself.
 	Configuration string
@@ -336,6 +338,9 @@ const maxRunning = 1000
 // Real identifiers have 30.
 const maxJobID = 64
 
+// maxSeeds is how many seeds of install keys a heartbeat may name.
+const maxSeeds = 10
+
 // maxReason bounds the stored length of a customer's reason, in bytes.
 const maxReason = 800
 
@@ -346,6 +351,9 @@ func (h Heartbeat) check() error {
 	long := func(id string) bool { return len(id) > maxJobID }
 	if len(h.Running) > maxRunning || h.Capacity < 0 || slices.ContainsFunc(h.Running, long) {
 		return fairlead.Invalid(fairlead.CodeInvalidHeartbeat, "a heartbeat names at most %d jobs, each by up to %d bytes", maxRunning, maxJobID)
+	}
+	if len(h.Seeds) > maxSeeds || slices.ContainsFunc(h.Seeds, long) {
+		return fairlead.Invalid(fairlead.CodeInvalidHeartbeat, "a heartbeat names at most %d seeds, each by up to %d bytes", maxSeeds, maxJobID)
 	}
 	return nil
 }

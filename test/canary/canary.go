@@ -10,6 +10,7 @@ import (
 	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -238,23 +239,68 @@ func Seal(t testing.TB, secret []byte, limit int) Opener {
 	}
 	header := "\x01" + string(id)
 	return func(content []byte) (opened [][]byte) {
-		const nonce = 12
 		for at := range offsets(content, header) {
-			rest := content[at+len(header):]
-			if len(rest) <= nonce {
-				continue
+			if clear := decrypted(block, content[at+len(header):], limit); clear != nil {
+				opened = append(opened, clear)
 			}
-			// GCM encrypts with counter 2 and later ones; counter 1 is that of the tag.
-			counter := append(bytes.Clone(rest[:nonce]), 0, 0, 0, 2)
-			if rest = rest[nonce:]; limit > 0 && len(rest) > limit {
-				rest = rest[:limit]
-			}
-			clear := make([]byte, len(rest))
-			cipher.NewCTR(block, counter).XORKeyStream(clear, rest)
-			opened = append(opened, clear)
 		}
 		return opened
 	}
+}
+
+// KMS returns the opener of values that package kms sealed with data keys of a key service. Each wrapped data key begins with prefix, as
+// those of moto do with the identifier of their KMS key. unwrap returns the data key of a wrapped one, or false if the service refuses
+// it. The limit is as in Seal.
+func KMS(t testing.TB, prefix string, unwrap func(wrapped []byte) (secret []byte, ok bool), limit int) Opener {
+	t.Helper()
+	keys := map[string]cipher.Block{} // by wrapped key; nil: refused
+	return func(content []byte) (opened [][]byte) {
+		for at := range offsets(content, prefix) {
+			if at < 3 || content[at-3] != 2 {
+				continue
+			}
+			rest := content[at:]
+			n := int(binary.BigEndian.Uint16(content[at-2:]))
+			if n < len(prefix) || n > len(rest) {
+				continue
+			}
+			wrapped := string(rest[:n])
+			if _, known := keys[wrapped]; !known {
+				keys[wrapped] = nil
+				if secret, ok := unwrap(rest[:n]); ok {
+					block, err := aes.NewCipher(secret)
+					if err != nil {
+						t.Fatal(err)
+					}
+					keys[wrapped] = block
+				}
+			}
+			if block := keys[wrapped]; block != nil {
+				if clear := decrypted(block, rest[n:], limit); clear != nil {
+					opened = append(opened, clear)
+				}
+			}
+		}
+		return opened
+	}
+}
+
+// decrypted returns what AES-256-GCM encrypted, without a look at its tag. The content begins with the nonce. At most limit bytes after
+// it are decrypted; 0: all.
+func decrypted(block cipher.Block, content []byte, limit int) []byte {
+	const nonce = 12
+	if len(content) <= nonce {
+		return nil
+	}
+	// GCM encrypts with counter 2 and later ones; counter 1 is that of the tag.
+	counter := append(bytes.Clone(content[:nonce]), 0, 0, 0, 2)
+	rest := content[nonce:]
+	if limit > 0 && len(rest) > limit {
+		rest = rest[:limit]
+	}
+	clear := make([]byte, len(rest))
+	cipher.NewCTR(block, counter).XORKeyStream(clear, rest)
+	return clear
 }
 
 // Names returns the names of finds, sorted: "name" for a canary in the clear, and "name (opened)" for one that only a key shows.

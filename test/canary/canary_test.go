@@ -4,6 +4,8 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -121,5 +123,41 @@ func TestEachFormIsFound(t *testing.T) {
 				t.Error("found without the key")
 			}
 		})
+	}
+}
+
+// A data key of a key service opens the values that it sealed, at any place in a content. A key that the service refuses opens nothing.
+func TestKeyServiceOpensItsValues(t *testing.T) {
+	text := canary.Text("input")
+	const prefix = "12345678-key-id"
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(wrapped string) string {
+		nonce := bytes.Repeat([]byte{7}, aead.NonceSize())
+		return "before\x02\x00" + string(rune(len(wrapped))) + wrapped + string(aead.Seal(nonce, nonce, []byte("a "+text+" b"), nil)) + "after"
+	}
+	asked := 0
+	search := canary.New(map[string]string{"input": text}, canary.KMS(t, prefix, func(wrapped []byte) ([]byte, bool) {
+		asked++
+		return secret, string(wrapped) == prefix+" wrapped"
+	}, 0))
+	for range 2 {
+		if got := canary.Names(search.In([]byte(value(prefix + " wrapped")))); len(got) != 1 || got[0] != "input (opened)" {
+			t.Errorf("the value of the data key has %q", got)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the key service was asked %d times for one data key", asked)
+	}
+	for what, content := range map[string]string{"a refused key": value(prefix + " refused"), "a key of another service": value("87654321 wrapped"), "a cut value": value(prefix + " wrapped")[:20], "a prefix alone": prefix} {
+		if got := canary.Names(search.In([]byte(content))); len(got) > 0 {
+			t.Errorf("%s has %q", what, got)
+		}
 	}
 }

@@ -14,13 +14,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/fairlead/fairlead/pkg/api/wire"
+	"github.com/fairlead/fairlead/test/canary"
 )
 
 // TestAppDeploysThroughTheStacks deploys an app through the resources of the two
 // templates. A vendor publishes the app and creates an install for a customer's
 // account. The customer creates the runner's stack. Its runner proves its role, polls
 // its own queue, assumes the role of each operation and writes to the install's log
-// group. A thief on the account's event bus can use no launch token. The test repeats the deployment with the typical faults of each service:
+// group. A thief on the account's event bus can use no launch token. No secret of the customer is in the clear in a place of the control
+// plane. The test repeats the deployment with the typical faults of each service:
 // nothing is lost, and no job runs twice.
 func TestAppDeploysThroughTheStacks(t *testing.T) {
 	skipIfShort(t)
@@ -28,9 +30,24 @@ func TestAppDeploysThroughTheStacks(t *testing.T) {
 	defer w.close()
 	stolen := w.listenOnEventBus()
 	w.cli("app", "apply", "examples/shop")
+	requests := w.recordRequests()
+	vendors := canary.Text("variable of the app")
+	environ := w.environ
+	w.environ = append(slices.Clone(environ), "VENDORS="+vendors)
+	w.cli("variable", "set", "--app", "shop", "--sensitive-env", "VENDORS=VENDORS")
+	w.environ = environ
 	c, stop := w.install("acme")
 	d := w.deployInstall("acme")
 	w.waitArchived("acme")
+	w.wantCanaries(requests, map[string]string{
+		// The vendor sets it before the customer has made the stack, so there is no key of the install yet.
+		password: "table (opened)",
+		vendors:  "table (opened)", // for several installs, so sealed by the control plane
+		// No secrets: they show that the search reaches the other places.
+		"Apply complete!":        "archives, logs, table", // the record of the logs is in a table
+		"fairlead.job.succeeded": "events",
+		w.jobs(d)[0].ID:          "archives, events, logs, queues, table",
+	})
 	w.checkOwn("acme", d, "terraform_data")
 	if !w.checkDirect(c, d) {
 		t.Error("no job ran in a task that was started ahead")

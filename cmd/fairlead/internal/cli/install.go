@@ -36,7 +36,9 @@ install's group and labels select the runner (see 'fairlead runner explain').
 Use --account for an install in a customer's AWS account. The command then creates a
 runner for the install, unless --runner names an existing runner. It prints a link,
 which the customer opens to install the runner (see 'fairlead install stack'). With
---wait the command waits until the runner is online.
+--wait the command waits until the runner is online, and then sets the sensitive
+inputs. Without --wait it does not set them, because they are encrypted with a key that
+the customer's stack makes: set them with 'fairlead install update'.
 
 Give sensitive inputs with --input-file or --input-env, not with --input, because
 other users of a machine can read the arguments of a command.`,
@@ -62,21 +64,15 @@ other users of a machine can read the arguments of a command.`,
 			} else if stack.Region != "" {
 				return usage("", "--region needs --account")
 			}
-			made, err := c.createInstall(ctx, cl, in)
+			made, secrets, err := c.createInstall(ctx, cl, in)
 			if err != nil {
 				return err
 			}
 			if stack.Account != "" {
-				s, err := cl.PutStack(ctx, made.Name, stack)
-				if err != nil {
-					c.say("Install %s and its runner %s were created, but the stack was not. After the error is fixed, run `fairlead install stack %s --account %s`.",
-						made.Name, in.Runner, made.Name, stack.Account)
-					return err
-				}
-				if !wait.wait {
-					return c.print(view.Stack(s))
-				}
-				return c.awaitStack(ctx, cl, s, wait)
+				return c.createStack(ctx, cl, stack, wait, made, secrets)
+			}
+			if made, err = c.setSecrets(ctx, cl, made, secrets); err != nil {
+				return err
 			}
 			if wait.wait {
 				if err := c.awaitRunnerOf(ctx, cl, made, wait); err != nil {

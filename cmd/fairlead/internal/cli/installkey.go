@@ -212,11 +212,17 @@ func (c *cli) trustedKey(cl *client.Client, in wire.Install, accept bool) (insta
 		Hint:    "Ask the customer whether `fairlead-runner install-key show` prints this fingerprint. If it does, run the command again with --accept-new-key. If it does not, another program wants to read the secrets."}
 }
 
-// mustEncrypt reports whether this person encrypts the secrets of an install: it has a key, or gets one. A control plane that shows no
-// key for an install whose key this person has used before gets no secret in the clear.
+// mustEncrypt reports whether this person encrypts the secrets of an install: it has a key, or gets one. An install whose runner's stack
+// is not installed gets no secret, and neither does a control plane that shows no key for an install whose key this person has used
+// before.
 func (c *cli) mustEncrypt(cl *client.Client, in wire.Install) (bool, error) {
 	if in.Key != nil || in.KeyExpected {
 		return true, nil
+	}
+	if awaitsStack(in) {
+		return false, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeInstallKeyMissing,
+			Message: fmt.Sprintf("install %s has no key yet, because its runner's stack is not installed, so no secret was set", in.Name),
+			Hint:    fmt.Sprintf("Run `fairlead install stack %s --wait`, and then set the secret again.", in.Name)}
 	}
 	pinned, err := profile.PinnedKey(c.env.Getenv, cl.URL(), in.ID)
 	if err != nil || pinned == "" {
@@ -290,25 +296,36 @@ func splitSecrets(declared []wire.AppInput, values map[string]json.RawMessage) (
 	return secrets, others
 }
 
-// createInstall creates an install, and then sets its secret inputs: only the created install shows whether its runner has a seed, so
-// a request with the secrets before that would show them to a control plane that may not read them.
-func (c *cli) createInstall(ctx context.Context, cl *client.Client, in wire.CreateInstallRequest) (wire.Install, error) {
-	var secrets map[string]json.RawMessage
+// createInstall creates an install without its secret inputs, and returns them for setSecrets: only the created install shows whether
+// its runner has a seed, so a request with the secrets before that would show them to a control plane that may not read them.
+func (c *cli) createInstall(ctx context.Context, cl *client.Client, in wire.CreateInstallRequest) (made wire.Install, secrets map[string]json.RawMessage, err error) {
 	if len(in.Inputs) > 0 {
 		a, err := cl.GetApp(ctx, in.App)
 		if err != nil {
-			return wire.Install{}, err
+			return wire.Install{}, nil, err
 		}
 		secrets, in.Inputs = splitSecrets(a.Version.Inputs, in.Inputs)
 	}
-	made, err := cl.CreateInstall(ctx, in)
-	if err != nil || len(secrets) == 0 { // the first deployment makes generated inputs
-		return made, err
+	made, err = cl.CreateInstall(ctx, in)
+	return made, secrets, err
+}
+
+// setSecrets sets the secret inputs of a created install. Without any it does nothing: the first deployment makes generated inputs.
+func (c *cli) setSecrets(ctx context.Context, cl *client.Client, made wire.Install, secrets map[string]json.RawMessage) (wire.Install, error) {
+	if len(secrets) == 0 {
+		return made, nil
 	}
-	if made, err = cl.GetInstall(ctx, made.Name); err != nil {
+	made, err := cl.GetInstall(ctx, made.Name)
+	if err != nil {
 		return made, err
 	}
 	return c.updateInstall(ctx, cl, made, wire.UpdateInstallRequest{Inputs: secrets}, false)
+}
+
+// awaitsStack reports whether the customer has not made the stack of the install's runner. The stack makes the seed, so there is no key
+// of the install before.
+func awaitsStack(in wire.Install) bool {
+	return in.Key == nil && !in.KeyExpected && (in.Stack == stackWaiting || in.Stack == stackExpired)
 }
 
 // updateInstall changes an install. It encrypts secret inputs if the install has a key, or gets one.

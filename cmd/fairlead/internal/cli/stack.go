@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -137,7 +139,7 @@ func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f
 			shown = s.State
 			c.say("The stack of install %s: %s", s.Install, view.StackState(s))
 		}
-		if s.State == "expired" {
+		if s.State == stackExpired {
 			return false, &failure{code: exitFailed, problem: local("stack-expired", "No runner connected", fmt.Sprintf("the stack of install %s was not installed in time", s.Install),
 				fmt.Sprintf("`fairlead install stack %s --account %s` starts a new period.", s.Install, s.Account))}
 		}
@@ -147,6 +149,43 @@ func (c *cli) awaitStack(ctx context.Context, cl *client.Client, s wire.Stack, f
 		return err
 	}
 	return c.print(view.Stack(s))
+}
+
+// The states of a stack whose runner has not reported.
+const (
+	stackWaiting = "waiting"
+	stackExpired = "expired"
+)
+
+// createStack prepares and prints the stack of a new install, and waits for its runner if f says so. It sets the secret inputs when the
+// install can have a key.
+func (c *cli) createStack(ctx context.Context, cl *client.Client, in wire.PutStackRequest, f waitFlags, made wire.Install, secrets map[string]json.RawMessage) error {
+	s, err := cl.PutStack(ctx, made.Name, in)
+	if err != nil {
+		c.say("Install %s and its runner %s were created, but the stack was not. After the error is fixed, run `fairlead install stack %s --account %s`.",
+			made.Name, made.Runner, made.Name, in.Account)
+		return err
+	}
+	if f.wait {
+		if err := c.awaitStack(ctx, cl, s, f); err != nil {
+			return err
+		}
+	} else if err := c.print(view.Stack(s)); err != nil {
+		return err
+	}
+	if len(secrets) == 0 {
+		return nil
+	}
+	if made, err = cl.GetInstall(ctx, made.Name); err != nil {
+		return err
+	}
+	if awaitsStack(made) {
+		c.say("Not set, because the customer's stack makes the key that encrypts them: %s.\nWhen the stack is online, set them with `fairlead install update %s`.",
+			strings.Join(slices.Sorted(maps.Keys(secrets)), ", "), made.Name)
+		return nil
+	}
+	_, err = c.setSecrets(ctx, cl, made, secrets)
+	return err
 }
 
 // awaitRunnerOf waits until the runner of an install is online. If the install names no

@@ -95,10 +95,10 @@ const (
 	readSeedsFor   = 3 * time.Second // a heartbeat waits for it
 )
 
-// seedReport decides which seeds a heartbeat names. Its methods may be called at once.
+// seedReport decides which seeds a heartbeat names. Safe for concurrent use.
 type seedReport struct {
 	mu   sync.Mutex
-	read time.Time // the last read from a secret store
+	read time.Time // the last read of the seeds
 	now  []string  // the identifiers of the seeds, the current one first
 	sent []string  // what the control plane has
 }

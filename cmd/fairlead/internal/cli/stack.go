@@ -168,6 +168,7 @@ func (c *cli) createStack(ctx context.Context, cl *client.Client, in wire.PutSta
 	}
 	if f.wait {
 		if err := c.awaitStack(ctx, cl, s, f); err != nil {
+			c.sayNotSet(made, secrets)
 			return err
 		}
 	} else if err := c.print(view.Stack(s)); err != nil {
@@ -180,12 +181,20 @@ func (c *cli) createStack(ctx context.Context, cl *client.Client, in wire.PutSta
 		return err
 	}
 	if awaitsStack(made) {
-		c.say("Not set, because the customer's stack makes the key that encrypts them: %s.\nWhen the stack is online, set them with `fairlead install update %s`.",
-			strings.Join(slices.Sorted(maps.Keys(secrets)), ", "), made.Name)
+		c.sayNotSet(made, secrets)
 		return nil
 	}
 	_, err = c.setSecrets(ctx, cl, made, secrets)
 	return err
+}
+
+// sayNotSet names the secret inputs that wait for the customer's stack, and the command that sets them then.
+func (c *cli) sayNotSet(made wire.Install, secrets map[string]json.RawMessage) {
+	if len(secrets) == 0 {
+		return
+	}
+	c.say("Not set, because the customer's stack makes the key that encrypts them: %s.\nWhen the stack is online, set them with `fairlead install update %s`.",
+		strings.Join(slices.Sorted(maps.Keys(secrets)), ", "), made.Name)
 }
 
 // awaitRunnerOf waits until the runner of an install is online. If the install names no

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/dynamo"
@@ -65,6 +66,10 @@ func BenchmarkUsage(b *testing.B) {
 	w.eventually("the runner's start is over: it has sent its first heartbeat, and the event of its start was delivered", func() bool {
 		seen := a.meter.look()
 		return seen[heartbeatRoute].Count > 0 && seen["webhook"].Count > 0
+	})
+	w.eventually("the audit has the last change before the runner idles", func() bool {
+		entries := ask[[]wire.AuditEntry](w, "audit", "list", "--object", "install acme")
+		return slices.ContainsFunc(entries, func(e wire.AuditEntry) bool { return e.Action == wire.UpdateInstall.ID })
 	})
 	a.ageReports()
 	file, out := os.Getenv("FAIRLEAD_BENCH_USAGE"), usage{}

@@ -18,7 +18,7 @@ import (
 
 // Decide evaluates the policy. A denial precedes a need for approval, and the first rule in the order of the fields is named.
 func (p *Policy) Decide(q Request) Decision {
-	for _, judge := range []func(Request) Decision{p.operation, p.kind, p.storage, p.environment, p.source, p.module, p.window, p.ceilings, p.deny, p.unmapped} {
+	for _, judge := range []func(Request) Decision{p.operation, p.kind, p.storage, p.environment, p.source, p.module, p.window, p.ceilings, p.images, p.deny, p.unmapped} {
 		if d := judge(q); d.Effect == Deny {
 			return d
 		}
@@ -303,7 +303,7 @@ func (rule Rule) meets(c changeset.Change) (why string, meets bool) {
 			continue
 		}
 		f := finder{condition: condition, whole: c.Action == changeset.Create || removed, hidden: c.Sensitive}
-		f.unclear = values == nil && c.Action != changeset.Move && (c.Action != changeset.Import || len(c.Changed) > 0)
+		f.unclear = values == nil && sets(c)
 		f.find(values, strings.Split(pointer, "/")[1:], "")
 		switch {
 		case f.met:

@@ -128,6 +128,17 @@ func TestDecisionsByField(t *testing.T) {
 	large.Omitted = true
 	moved := change(changeset.Update, "x", "a", values(`{"b": 1}`))
 	moved.Previous = "module.old.x.a"
+	const images = "images: ['registry.example.com/acme/**']"
+	deployed := func(containers string) func(*policy.Request) {
+		return plan(change(changeset.Create, "apps/v1 Deployment", "a", values(`{"kind": "Deployment", "spec": {"template": {"spec": {"containers": `+containers+`}}}}`)))
+	}
+	partly := change(changeset.Create, "v1 Pod", "a", values(`{"spec": {"containers": [{"image": "registry.example.com/acme/***"}]}}`))
+	partly.Sensitive = []string{"/spec/containers/0/image"}
+	omitted := func(kind string) changeset.Change {
+		c := change(changeset.Create, kind, "a", nil)
+		c.Omitted = true
+		return c
+	}
 	const when = "deny: {r: {when: {/a: {is: [bad]}}}}\n"
 	for _, c := range []struct {
 		consequence, policy string
@@ -222,6 +233,31 @@ func TestDecisionsByField(t *testing.T) {
 		{"a key with a slash is reached", "deny: {r: {when: {/labels/example.com~1team: {is: [red]}}}}", created(`{"labels": {"example.com/team": "red"}}`), policy.Deny},
 		{"a deletion is judged by what it removes", "deny: {r: {actions: [delete], when: {/protected: {is: [true]}}}}", plan(change(changeset.Delete, "x", "a", values(`{"protected": true}`))), policy.Deny},
 
+		{"an image of a listed registry starts", images, deployed(`[{"image": "registry.example.com/acme/web:1"}]`), policy.Allow},
+		{"an image of another registry does not start", images, deployed(`[{"image": "registry.example.com/acme/web:1"}, {"image": "evil.example/web:1"}]`), policy.Deny},
+		{"an image without a registry is one of docker.io", "images: ['docker.io/library/*']", deployed(`[{"image": "nginx:1.27"}]`), policy.Allow},
+		{"an image without a registry is none of another", images, deployed(`[{"image": "nginx:1.27"}]`), policy.Deny},
+		{"an image by tag is denied if digests are listed", "images: ['**@sha256:*']", deployed(`[{"image": "registry.example.com/acme/web:1"}]`), policy.Deny},
+		{"an image by digest is permitted if digests are listed", "images: ['**@sha256:*']", deployed(`[{"image": "registry.example.com/acme/web:1@` + digest + `"}]`), policy.Allow},
+		{"a local image is denied", "images: ['**']", deployed(`[{"image": "` + strings.Repeat("a", 64) + `"}]`), policy.Deny},
+		{"a hidden image is denied", images, deployed(`[{"image": "(sensitive)"}]`), policy.Deny},
+		{"hidden containers are denied", images, deployed(`"(known after apply)"`), policy.Deny},
+		{"an image with a hidden part is denied", images, plan(partly), policy.Deny},
+		{"another hidden value is no reason", images, deployed(`[{"image": "registry.example.com/acme/web:1", "env": [{"name": "A", "value": "(sensitive)"}]}]`), policy.Allow},
+		{"the image of a volume is an image", images, plan(change(changeset.Create, "v1 Pod", "a", values(`{"spec": {"volumes": [{"image": {"reference": "evil.example/x:1"}}]}}`))), policy.Deny},
+		{"a hook starts an image", images, plan(change(changeset.Run, "batch/v1 Job", "a", values(`{"spec": {"template": {"spec": {"containers": [{"image": "evil.example/x:1"}]}}}}`))), policy.Deny},
+		{"an update that sets no image is permitted", images, plan(change(changeset.Update, "apps/v1 Deployment", "a", values(`{"spec": {"replicas": 3}}`))), policy.Allow},
+		{"an object whose values are left out could have images", images, plan(omitted("apps/v1 Deployment")), policy.Deny},
+		{"a large map has no images", images, plan(omitted("v1 ConfigMap")), policy.Allow},
+		{"changes that are not known could have images", images, func(q *policy.Request) { q.Plan = &policy.Plan{Omitted: 1} }, policy.Deny},
+		{"a deletion starts nothing", images, plan(change(changeset.Delete, "v1 Pod", "a", values(`{"spec": {"containers": [{"image": "evil.example/x:1"}]}}`))), policy.Allow},
+		{"a release has no image of its own", images, plan(change(changeset.Run, "Helm release", "a", nil)), policy.Allow},
+		{"a module's deployment starts images", images, plan(change(changeset.Create, "kubernetes_deployment_v1", "a", values(`{"spec": [{"template": [{"spec": [{"container": [{"image": "evil.example/x:1"}]}]}]}]}`))), policy.Deny},
+		{"a task definition has images", images, plan(change(changeset.Create, "aws_ecs_task_definition", "a", values(`{"container_definitions": "[{\"image\": \"evil.example/x:1\"}]"}`))), policy.Deny},
+		{"a task definition of listed images is permitted", images, plan(change(changeset.Create, "aws_ecs_task_definition", "a", values(`{"container_definitions": "[{\"image\": \"registry.example.com/acme/x:1\"}]"}`))), policy.Allow},
+		{"a task definition that is not known yet is denied", images, plan(change(changeset.Create, "aws_ecs_task_definition", "a", values(`{"container_definitions": "(known after apply)"}`))), policy.Deny},
+		{"the image of a machine is none of a container", images, plan(change(changeset.Create, "google_compute_instance", "a", values(`{"image": "debian-cloud/debian-12"}`))), policy.Allow},
+
 		{"an apply needs the approval that its plan needed", "approvals: {r: {actions: [delete]}}", func(q *policy.Request) {
 			q.Operation, q.Plan = job.OpApply, planOf(change(changeset.Delete, "x", "a", nil))
 		}, policy.NeedsApproval},
@@ -265,6 +301,7 @@ func TestWhatIsNotAWholePolicyIsNone(t *testing.T) {
 		"a path that is no pointer":       {"version: 1\ndeny: {r: {when: {a.b: {is: [1]}}}}", "invalid-value", 2},
 		"two conditions on one attribute": {"version: 1\ndeny: {r: {when: {/a: {is: [1], is_not: [2]}}}}", "conflicting-fields", 2},
 		"a value that is a map":           {"version: 1\ndeny: {r: {when: {/a: {is: [{}]}}}}", "wrong-type", 2},
+		"an image without a registry":     {"version: 1\nimages: [nginx]", "invalid-value", 2},
 		"a negative ceiling":              {"version: 1\nceilings: {component: {destroys: -1}}", "invalid-value", 2},
 		"a constraint that is none":       {"version: 1\nproviders: {a/b/c: latest}", "invalid-value", 2},
 		"a key that is too short":         {"version: 1\nsigners: [AAAA]", "invalid-value", 2},

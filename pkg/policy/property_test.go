@@ -17,7 +17,7 @@ import (
 // The values of the generators are few, so that rules and requests meet.
 var (
 	someKinds   = []string{"aws_iam_user", "aws_instance", "apps/v1 Deployment"}
-	someValues  = []any{"bad", "good", true, changeset.Unknown, changeset.Sensitive}
+	someValues  = []any{"bad", []any{map[string]any{"image": "evil.example/x:1"}}, "good", true, changeset.Unknown, changeset.Sensitive}
 	someActions = []changeset.Action{changeset.Create, changeset.Update, changeset.Replace, changeset.Delete, changeset.Import, changeset.Move, changeset.Forget, changeset.Run, "vanish"}
 )
 
@@ -28,7 +28,7 @@ func someRequest(t *rapid.T) policy.Request {
 		q.Plan = &policy.Plan{Omitted: rapid.IntRange(0, 1).Draw(t, "omitted"), Others: policy.Counts{Destroys: rapid.IntRange(0, 3).Draw(t, "others")}}
 		for range rapid.IntRange(0, 4).Draw(t, "changes") {
 			attributes := map[string]any{}
-			for _, name := range []string{"a", "b"} {
+			for _, name := range []string{"a", "b", "containers"} {
 				if rapid.Bool().Draw(t, "has "+name) {
 					attributes[name] = rapid.SampledFrom(someValues).Draw(t, name)
 				}
@@ -48,6 +48,7 @@ func restrictions() map[string][]string {
 		"ceilings":   {"ceilings: {component: {destroys: 1}}", "ceilings: {deployment: {destroys: 2, creates: 1}}"},
 		"deny":       {"deny: {r: {types: ['aws_*'], actions: [create, delete]}}", "deny: {r: {when: {/a: {is: [bad]}, /b: {is_not: [good]}}}}"},
 		"approvals":  {"approvals: {r: {actions: [delete, replace]}}"},
+		"images":     {"images: [registry.example.com/acme/**]", "images: []"},
 		"storages":   {"storages: [s3]"},
 		"telemetry":  {"telemetry: [logs]"},
 	}

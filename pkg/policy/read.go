@@ -101,6 +101,7 @@ func rules(r *reader) yamlnode.Rules {
 		"count":       count,
 		"nonempty":    {Pattern: `.`, Wants: "a non-empty text", Max: 500},
 		"source":      {Pattern: `^(?:app|[^\s]+[/:.][^\s]*|\*\*)$`, Wants: "a pattern of sources, such as git::https://github.com/acme/*", Max: 500},
+		"image":       {Pattern: `^(?:[^\s/]+/[^\s]+|\*\*[^\s/]*)$`, Wants: "a pattern of images with their registry, such as registry.example.com/acme/**", Max: 500},
 		"digest":      {Pattern: `^sha256:[0-9a-f]{64}$`, Wants: "a digest, sha256: and 64 hexadecimal digits"},
 		"variable":    {Pattern: `^[A-Za-z_][A-Za-z0-9_]*\*?$`, Wants: "the name of an environment variable, or its beginning and *"},
 		"clock":       {Pattern: `^(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]|24:00)$`, Wants: "a time such as 22:00, in quotes"},

@@ -58,6 +58,9 @@ func ParseAgent(filename string, src []byte) (Agent, Problems) {
 		c.runner(a.Runner)
 		c.Problems = slices.DeleteFunc(c.Problems, func(p Problem) bool { return p.Code == "missing-field" })
 	}
+	if a.Policy != "" {
+		c.refuseTags()
+	}
 	c.Controls(root)
 	if c.Given("runner_configuration.job.pass_env") { // an empty list differs from the default
 		if r, ok := a.Runner.(*ECSRunner); ok {

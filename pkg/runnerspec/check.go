@@ -191,6 +191,9 @@ func keys(pattern, reserved string) yamlnode.Schema {
 	return yamlnode.Schema{"propertyNames": yamlnode.Schema{"pattern": pattern, "not": yamlnode.Schema{"pattern": "^" + reserved}}}
 }
 
+// imageByTag is the code of the warning about an image that has no digest.
+const imageByTag = "image-by-tag"
+
 // image checks an image reference. It warns about a tag, because a tag may later refer to another image.
 func (c *checker) image(text, where string) {
 	ref, err := name.ParseReference(text)
@@ -199,8 +202,8 @@ func (c *checker) image(text, where string) {
 			"Such as registry.example.com/fairlead/runner@sha256:…")
 		return
 	}
-	if _, ok := ref.(name.Digest); !ok {
-		c.warn(where, "image-by-tag", fmt.Sprintf("the image %s has a tag, which may later refer to another image", yamlnode.Quote(text)),
+	if _, ok := ref.(name.Digest); !ok && !imageID.MatchString(text) {
+		c.warn(where, imageByTag, fmt.Sprintf("the image %s has a tag, which may later refer to another image", yamlnode.Quote(text)),
 			"Use its digest: "+ref.Context().Name()+"@sha256:…")
 	}
 }

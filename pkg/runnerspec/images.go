@@ -12,6 +12,9 @@ var imagePattern = pattern.New(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[
 // imageByDigest matches an image's name with a host and with a digest, without a tag.
 var imageByDigest = pattern.New(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}$`)
 
+// imageID matches the ID of an image that a Docker daemon has, such as one that was built on the machine.
+var imageID = pattern.New(`^sha256:[0-9a-f]{64}$`)
+
 func isImagePattern(text string) bool { return imagePattern.MatchString(text) }
 
 // Images returns the patterns of the images in which scripts may run, of the runner's jobs; none: every image.

@@ -75,6 +75,16 @@ func (c *checker) policyOfKind(a Agent) {
 	}
 }
 
+// refuseTags makes the warnings about images by tag problems: who can move the tag would choose the code that enforces the policy.
+func (c *checker) refuseTags() {
+	for _, w := range c.warnings {
+		if w.Code == imageByTag {
+			w.Message += ", and this file has a policy, which the image must enforce"
+			c.Problems = append(c.Problems, w)
+		}
+	}
+}
+
 // PolicyFolder is the folder of a pod in which a policy of a ConfigMap is. The mount hides a folder of an image with this name.
 const PolicyFolder = "/run/fairlead-policy"
 

@@ -105,3 +105,20 @@ func TestControlPlaneSetsNoPlaceUnderAPolicy(t *testing.T) {
 		t.Error("another kind of runner is accepted")
 	}
 }
+
+// The image has the program that enforces the policy, and who can move its tag would choose the program.
+func TestPolicyNeedsImagesByDigest(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	for image, want := range map[string]string{
+		"registry.example.com/runner:1":         `agent.yaml:2:51: the image "registry.example.com/runner:1" has a tag, which may later refer to another image, and this file has a policy, which the image must enforce [image-by-tag]. Use its digest: registry.example.com/runner@sha256:…`,
+		"registry.example.com/runner@" + digest: "",
+		digest:                                  "", // of an image that was built on the machine
+	} {
+		for policy, want := range map[string]string{"policy: file:/p": want, "": ""} {
+			_, problems := runnerspec.ParseAgent("agent.yaml", []byte(policy+"\nrunner_configuration: {type: docker, job: {image: '"+image+"'}}"))
+			if problems.Error() != want {
+				t.Errorf("%s with %q: %v, want %s", image, policy, problems, want)
+			}
+		}
+	}
+}

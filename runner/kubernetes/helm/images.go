@@ -6,6 +6,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/engine"
 
+	"github.com/fairlead/fairlead/pkg/bundle"
 	"github.com/fairlead/fairlead/runner/kubernetes/podimage"
 )
 
@@ -92,7 +93,7 @@ func Images(ch *Chart, release, namespace string, values map[string]any) ([]Imag
 	}
 	var all []Image
 	for _, o := range objects {
-		podimage.Each(o.Object, func(image string) string {
+		bundle.EachImage(o.Object, func(image string) string {
 			all = append(all, Image{image, fmt.Sprintf("%s/%s", o.GetKind(), o.GetName()), o.source})
 			return image
 		})

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/job"
+	"github.com/fairlead/fairlead/pkg/policy"
 	"github.com/fairlead/fairlead/runner/kubernetes/helm"
 	"github.com/fairlead/fairlead/runner/kubernetes/podimage"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -86,6 +88,33 @@ func TestImageOutsideOfTheBundleFailsThePlan(t *testing.T) {
 	folded := chart(t, "1.0.0", files{"templates/job.yaml": suspended("job", "", ">-\n              nginx:1.27")})
 	if _, err := e.Plan(t.Context(), folded, nil, false); plugin.ReasonOf(err) != fairlead.ReasonChartInvalid || !strings.Contains(err.Error(), "nginx:1.27") {
 		t.Errorf("a form that cannot be replaced: %v", err)
+	}
+}
+
+// A customer's policy finds the images of a chart in its change set: those of objects and of hooks.
+func TestPolicyJudgesTheImagesOfAChart(t *testing.T) {
+	w := newWorld(t)
+	c := chart(t, "1.0.0", files{
+		"templates/job.yaml":  suspended("job", "", "registry.example.com/acme/web:1"),
+		"templates/hook.yaml": suspended("hook", "  annotations: {helm.sh/hook: pre-install}\n", "evil.example/hook:1"),
+	})
+	planned, err := w.engine().Plan(t.Context(), c, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for images, want := range map[string]string{
+		"[registry.example.com/acme/**, evil.example/hook:1]": "",
+		"[registry.example.com/acme/**]":                      `it does not list the image "evil.example/hook:1" of "hook pre-install CronJob/hook"`,
+		"['evil.example/**']":                                 `it does not list the image "registry.example.com/acme/web:1" of "CronJob/job"`,
+	} {
+		p, problems := policy.Parse("policy.yaml", []byte("version: 1\nimages: "+images))
+		if p == nil {
+			t.Fatal(problems)
+		}
+		d := p.Decide(policy.Request{Operation: job.OpPlan, Type: "helm", Plan: &policy.Plan{Changes: planned.Changes}})
+		if d.Reason != want {
+			t.Errorf("%s: %+v, want %q", images, d, want)
+		}
 	}
 }
 

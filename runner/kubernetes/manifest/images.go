@@ -1,6 +1,9 @@
 package manifest
 
-import "github.com/fairlead/fairlead/runner/kubernetes/podimage"
+import (
+	"github.com/fairlead/fairlead/pkg/bundle"
+	"github.com/fairlead/fairlead/runner/kubernetes/podimage"
+)
 
 // ReplaceImages replaces the images of the objects. Its error names each image that nothing replaces, with its object, file and line.
 func ReplaceImages(objects []Object, by *podimage.Replacement) error {
@@ -19,7 +22,7 @@ type Image struct{ Image, Object, Place string }
 // Images lists the images of the objects.
 func Images(objects []Object) (all []Image) {
 	for _, o := range objects {
-		podimage.Each(o.Object, func(image string) string {
+		bundle.EachImage(o.Object, func(image string) string {
 			all = append(all, Image{image, refOf(o.Unstructured).String(), o.place()})
 			return image
 		})

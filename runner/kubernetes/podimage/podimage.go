@@ -1,8 +1,5 @@
 // Package podimage finds the images of containers in Kubernetes objects, and replaces them by copies in the registry of an install.
-//
-// An image is found by its place: in the lists containers, initContainers and ephemeralContainers, and in volumes of the type image.
-// So it is found in objects of each kind that has pods, also in custom resources. An image in another place, such as a field of a
-// custom resource whose operator makes pods, is not found.
+// bundle.EachImage finds them.
 package podimage
 
 import (
@@ -15,55 +12,6 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/plugin"
 )
-
-// containers are the fields that have lists of containers.
-var containers = []string{"containers", "initContainers", "ephemeralContainers"}
-
-// The other fields that lead to an image.
-const (
-	volumes   = "volumes"
-	image     = "image"
-	reference = "reference"
-)
-
-// definition is the kind whose objects describe fields, and have no pods.
-const definition = "CustomResourceDefinition"
-
-// Each calls f for each image of an object, which is decoded JSON, in a stable order. f returns what replaces the image.
-func Each(object map[string]any, f func(string) string) {
-	if object["kind"] != definition {
-		each(object, f)
-	}
-}
-
-func each(v any, f func(string) string) {
-	switch v := v.(type) {
-	case []any:
-		for _, item := range v {
-			each(item, f)
-		}
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			list, _ := v[key].([]any)
-			for _, item := range list {
-				fields, _ := item.(map[string]any)
-				if slices.Contains(containers, key) {
-					one(fields, image, f)
-				}
-				if inner, ok := fields[image].(map[string]any); ok && key == volumes {
-					one(inner, reference, f)
-				}
-			}
-			each(v[key], f)
-		}
-	}
-}
-
-func one(fields map[string]any, key string, f func(string) string) {
-	if text, ok := fields[key].(string); ok && text != "" {
-		fields[key] = f(text)
-	}
-}
 
 // Replacement is by what the images of a component are replaced. A nil Replacement replaces nothing.
 type Replacement struct {
@@ -145,7 +93,7 @@ func (r *Replacement) Object(object map[string]any) (outside []string) {
 	if r == nil {
 		return nil
 	}
-	Each(object, func(image string) string {
+	bundle.EachImage(object, func(image string) string {
 		to, ok := r.Of(image)
 		if ok {
 			return to
@@ -164,7 +112,7 @@ func (r *Replacement) Outside(object map[string]any) (outside []string) {
 	if r == nil {
 		return nil
 	}
-	Each(object, func(image string) string {
+	bundle.EachImage(object, func(image string) string {
 		if !r.stays(image) && !slices.Contains(outside, image) {
 			outside = append(outside, image)
 		}

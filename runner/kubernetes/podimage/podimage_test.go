@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/pkg/bundle"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/runner/kubernetes/podimage"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -61,7 +62,7 @@ func objects(t *testing.T, text string) (all []map[string]any) {
 
 func images(all []map[string]any) (found []string) {
 	for _, o := range all {
-		podimage.Each(o, func(image string) string { found = append(found, image); return image })
+		bundle.EachImage(o, func(image string) string { found = append(found, image); return image })
 	}
 	slices.Sort(found)
 	return found

@@ -2,13 +2,13 @@ package podimage
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	yaml "go.yaml.in/yaml/v3"
 
+	"github.com/fairlead/fairlead/pkg/bundle"
 	"github.com/fairlead/fairlead/pkg/pattern"
 )
 
@@ -87,10 +87,10 @@ func (r *Replacement) document(text string) (string, error) {
 	return text, nil
 }
 
-// walk calls visit for each image below a node, as Each does.
+// walk calls visit for each image below a node, as bundle.EachImage does.
 func walk(n *yaml.Node, visit func(*yaml.Node)) {
 	if n.Kind == yaml.MappingNode {
-		if kind := field(n, "kind"); kind != nil && kind.Value == definition {
+		if kind := field(n, "kind"); kind != nil && kind.Value == bundle.Definition {
 			return
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -98,17 +98,13 @@ func walk(n *yaml.Node, visit func(*yaml.Node)) {
 			if list.Kind != yaml.SequenceNode {
 				continue
 			}
-			for _, item := range list.Content {
-				item = resolved(item)
-				if slices.Contains(containers, key) {
-					if found := field(item, image); found != nil {
-						visit(found)
-					}
+			path := bundle.ImageIn(key)
+			for _, found := range list.Content {
+				for _, name := range path {
+					found = field(resolved(found), name)
 				}
-				if key == volumes {
-					if found := field(resolved(field(item, image)), reference); found != nil {
-						visit(found)
-					}
+				if path != nil && found != nil {
+					visit(found)
 				}
 			}
 		}

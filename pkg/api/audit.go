@@ -34,7 +34,7 @@ func (s *server) auditRoutes(c *control.Control) {
 		ListInput
 	}
 	register(s, op{Route: wire.ListAuditEntries, auth: apiToken, may: onOrg(access.View), tag: "Audit", summary: "List the entries of a chain, newest first",
-		doc: "Each change by a person or a program has an entry, in the same commit. The entry joins its chain within about a minute. A chain without entries is empty.", problems: listing},
+		doc: "Each change by a person or a program has an entry, in the same commit, and so have the end of each job that may have changed something and the enrolment of an agent. The entry joins its chain within about a minute. A chain without entries is empty.", problems: listing},
 		func(ctx context.Context, in *entries) (*paged[wire.AuditEntry], error) {
 			return list(&in.ListInput, all[audit.Entry](), renderAuditEntry, func(q fairlead.PageQuery) ([]audit.Entry, string, error) {
 				return c.AuditEntries(ctx, callerOf(ctx).org, in.Chain, q)

@@ -97,7 +97,7 @@ func changes(p *plane) int {
 	})
 	do("delete-webhook", func(ctx context.Context) error { return p.DeleteWebhook(ctx, org, "ops") })
 	do("delete-group", func(ctx context.Context) error { return p.DeleteGroup(ctx, org, "customers") })
-	return n + 1 // the deletion of a group is two commits: it marks the group first
+	return n + 2 // the deletion of a group is two commits: it marks the group first; and the plane's agent is enrolled
 }
 
 // exportOf returns the export of the org's audit, as the CLI makes it.
@@ -186,7 +186,7 @@ func auditStory(p *plane, s streamed) {
 		got = append(got, e.Actor.Name+" "+e.Action+" "+e.Object.Kind+" "+e.Object.Name+" "+e.Request)
 	}
 	slices.Sort(got) // on DynamoDB the order of changes of different items is not that of their commits
-	want := []string{"carol create-group group customers req_create-group", "carol create-webhook webhook ops req_create-webhook", "carol delete-group group customers req_delete-group", "carol delete-group group customers req_delete-group", "carol delete-webhook webhook ops req_delete-webhook"}
+	want := []string{"carol create-group group customers req_create-group", "carol create-webhook webhook ops req_create-webhook", "carol delete-group group customers req_delete-group", "carol delete-group group customers req_delete-group", "carol delete-webhook webhook ops req_delete-webhook", "local enrol-runner agent  "}
 	if !slices.Equal(got, want) {
 		t.Errorf("the chain of the org has %q", got)
 	}
@@ -199,6 +199,57 @@ func auditStory(p *plane, s streamed) {
 	}
 }
 
+// The chain of an install has the ends of jobs that changed something beside the approvals of people: by the runner, by the control
+// plane if the runner was lost, and by the person who canceled a job before it began. Plans have no entry.
+func TestEntriesShowWhatAnApprovalLedTo(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := notedSQLite(t)
+	p := newPlaneAt(t, s, c.now, c.sleep)
+	p.publish(shop)
+	p.install("acme")
+	first, _, _ := p.applying("acme")
+	p.work() // the lease of the apply expires
+	p.must("cancel", func() error {
+		ctx := control.Asked(control.As(p.ctx, fairlead.Actor{Token: "tok_carol", Name: "carol"}), control.Request{Org: org, Action: "cancel-deployment"})
+		return errOf(p.CancelDeployment(ctx, org, first))
+	})
+	p.install("globex")
+	p.deploy("globex", control.NewDeployment{AutoApprove: true}, "second")
+	p.work()
+	records := s.read()
+	if done, err := p.NewAuditor(0).Append(p.ctx, records, control.Moved{}); done != len(records) || err != nil {
+		t.Fatalf("appended %d of %d: %v", done, len(records), err)
+	}
+	const applied = `runner local finish-job job "running"→"succeeded"`
+	for name, want := range map[string][]string{
+		"acme":   {`control-plane control plane end-job job "running"→"lost"`, "carol cancel-deployment deployment"},
+		"globex": {applied, applied, applied, applied},
+	} {
+		i, err := p.Install(p.ctx, org, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, _, err := p.AuditEntries(p.ctx, org, string(i.ID), fairlead.PageQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range slices.Backward(entries) {
+			line := strings.TrimSpace(e.Actor.Kind + " " + e.Actor.Name + " " + e.Action + " " + e.Object.Kind)
+			for _, c := range e.Changes {
+				if c.Field == "state" && e.Object.Kind == "job" {
+					line += " " + string(c.Before) + "→" + string(c.After)
+				}
+			}
+			got = append(got, line)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the chain of %s has\n%s", name, strings.Join(got, "\n"))
+		}
+	}
+}
+
 // What a person who can write to the table, or to the file, can do to the entries, and how the verification names it.
 func TestAuditNamesWhatWasAltered(t *testing.T) {
 	t.Parallel()
@@ -206,7 +257,7 @@ func TestAuditNamesWhatWasAltered(t *testing.T) {
 	s := notedSQLite(t)
 	p := newPlaneAt(t, s, c.now, c.sleep)
 	changes(p)
-	records, moved := s.read(), control.Moved{}
+	records, moved := s.read()[1:], control.Moved{} // without the enrolment of the agent
 	a := p.NewAuditor(0)
 	if _, err := a.Append(p.ctx, records[:6], moved); err != nil {
 		t.Fatal(err)

@@ -169,12 +169,16 @@ func auditedTypes() map[string]audited {
 	return all
 }
 
-// rank orders the objects of a commit: an entry is about the one of the highest rank, and names the others.
-func rank(kind string) int {
+// rank orders the objects of the commit: an entry is about the first one of the highest rank, and names the others. A person changes
+// a deployment, and a runner its job.
+func (t *Tx) rank(kind string) int {
 	switch kind {
 	case "deployment":
 		return 3
 	case "job":
+		if t.By == (fairlead.Actor{}) {
+			return 4
+		}
 		return 2
 	case "delivery", "stack":
 		return 1
@@ -206,10 +210,18 @@ type touched struct {
 	before  map[string]json.RawMessage
 }
 
+// actor is the actor of the commit's entry; zero: it has none.
+func (t *Tx) actor() fairlead.Actor {
+	if t.By != (fairlead.Actor{}) {
+		return t.By
+	}
+	return t.Cause
+}
+
 // touch records that the commit writes or deletes a record.
 func (t *Tx) touch(k engine.Key, r any, deleted bool) {
 	a, ok := r.(audited)
-	if !ok || t.By == (fairlead.Actor{}) {
+	if !ok || t.actor() == (fairlead.Actor{}) {
 		return
 	}
 	o := touched{Of: a.Audited(), write: k, deleted: deleted}
@@ -232,13 +244,14 @@ func (t *Tx) annotate(token string) error {
 	if len(t.touched) == 0 {
 		return nil
 	}
-	n := note{ID: token, At: t.At, Actor: audit.Actor{ID: t.By.Token, Name: t.By.Name, Kind: t.By.Kind}, Action: cmp.Or(t.Request.Action, t.Op), Request: t.Request.ID, Rights: t.Request.Rights}
+	by := t.actor()
+	n := note{ID: token, At: t.At, Actor: audit.Actor{ID: by.Token, Name: by.Name, Kind: by.Kind}, Action: cmp.Or(t.Request.Action, t.Op), Request: t.Request.ID, Rights: t.Request.Rights}
 	var main *touched
 	var install fairlead.InstallID
 	org := t.Request.Org
 	for i := range t.touched {
 		o := &t.touched[i]
-		if main == nil || rank(o.Kind) > rank(main.Kind) {
+		if main == nil || t.rank(o.Kind) > t.rank(main.Kind) {
 			main = o
 		}
 		install, org = cmp.Or(install, o.Install), cmp.Or(org, o.Org)

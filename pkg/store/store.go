@@ -153,6 +153,7 @@ func all[T any](ctx context.Context, s *Store, q engine.Query) ([]Stored[T], err
 // Tx collects the writes of one commit. It is not safe for concurrent use.
 type Tx struct {
 	By       fairlead.Actor // who asked for the commit; zero: no person and no program of the vendor
+	Cause    fairlead.Actor // for the audit, if By is zero: a runner or the control plane. No record gets it
 	At       time.Time      // when the commit is made
 	Op       string         // what the use case does, as text
 	Request  Request        // of By; zero: the use case was not called by the API

@@ -144,7 +144,7 @@ func (a *Agent) report(ctx context.Context) wire.SessionHeartbeat {
 // reported applies the answer to a heartbeat.
 func (a *Agent) reported(ctx context.Context, sent wire.SessionHeartbeat, st wire.SessionStatus) {
 	a.beats.accepted(time.Now(), sent, st) // a monotonic time
-	a.seedReport.accepted(sent.Seeds)
+	a.seedReport.accepted(sent.Seeds, a.now())
 	a.want(st.Wanted)
 	a.warn(st.Situations)
 	if len(st.KeysWanted) > 0 {

@@ -93,6 +93,7 @@ func (a *Agent) hasSeed() bool {
 const (
 	readSeedsEvery = 5 * time.Minute // from a secret store
 	readSeedsFor   = 3 * time.Second // a heartbeat waits for it
+	sendSeedsEvery = time.Hour       // the control plane answers a heartbeat also if it could not store the seeds
 )
 
 // seedReport decides which seeds a heartbeat names. Safe for concurrent use.
@@ -100,10 +101,12 @@ type seedReport struct {
 	mu   sync.Mutex
 	read time.Time // the last read of the seeds
 	now  []string  // the identifiers of the seeds, the current one first
-	sent []string  // what the control plane has
+	sent []string  // what the control plane answered last
+	at   time.Time // when it answered
 }
 
-// unsentSeeds returns the identifiers of the agent's seeds, or nil if the control plane has them or they cannot be read.
+// unsentSeeds returns the identifiers of the agent's seeds, or nil if it has sent them within
+// sendSeedsEvery, or they cannot be read.
 func (a *Agent) unsentSeeds(ctx context.Context) []string {
 	r := &a.seedReport
 	r.mu.Lock()
@@ -121,20 +124,20 @@ func (a *Agent) unsentSeeds(ctx context.Context) []string {
 			a.log.Debug("cannot name the seeds of the install keys", "err", err)
 		}
 	}
-	if slices.Equal(r.now, r.sent) {
+	if slices.Equal(r.now, r.sent) && a.now().Sub(r.at) < sendSeedsEvery {
 		return nil
 	}
 	return r.now
 }
 
-// accepted notes that the control plane has the seeds of a heartbeat.
-func (r *seedReport) accepted(seeds []string) {
+// accepted notes that the control plane answered a heartbeat with these seeds.
+func (r *seedReport) accepted(seeds []string, at time.Time) {
 	if len(seeds) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sent = seeds
+	r.sent, r.at = seeds, at
 }
 
 // reportKeysFor bounds one report of keys.

@@ -123,6 +123,8 @@ func TestHeartbeatNamesSeedsUntilItIsAccepted(t *testing.T) {
 	expect("at the start", one)
 	a.reported(t.Context(), expect("no heartbeat was accepted", one), wire.SessionStatus{})
 	expect("a heartbeat was accepted")
+	now = now.Add(sendSeedsEvery)
+	a.reported(t.Context(), expect("the control plane may have failed to store them", one), wire.SessionStatus{})
 	write(two, one)
 	expect("the store is not read again yet")
 	now = now.Add(readSeedsEvery)

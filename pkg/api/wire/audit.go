@@ -38,7 +38,7 @@ type AuditEntry struct {
 	At       time.Time     `json:"at" doc:"When the change was committed"`
 	Recorded time.Time     `json:"recorded" doc:"When the entry joined its chain"`
 	Actor    AuditActor    `json:"actor"`
-	Action   string        `json:"action" doc:"Operation of this API"`
+	Action   string        `json:"action" doc:"Operation of this API; of what a runner did: operation of the runner API; end-job: the control plane ended a job"`
 	Object   AuditObject   `json:"object"`
 	Also     []string      `json:"also,omitempty" doc:"Further objects that the commit changed, at most three"`
 	Request  string        `json:"request,omitempty" doc:"ID of the request"`
@@ -52,7 +52,7 @@ type AuditEntry struct {
 type AuditActor struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty" doc:"Name at the time of the change"`
-	Kind string `json:"kind,omitempty" doc:"Kind of the principal; absent: an API token"`
+	Kind string `json:"kind,omitempty" doc:"Kind of the principal; absent: an API token. runner: an agent or a step of the runner with this ID; control-plane: the control plane itself"`
 }
 
 // AuditObject is what was changed.

@@ -41,6 +41,9 @@ func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *st
 			return r, err
 		}
 	}
+	if !before.Final() && next.State.Final() && next.Operation.Mutates() {
+		audited(tx, r.V, e.Kind)
+	}
 	tx.PutJob(r)
 	if next.State == job.Queued {
 		tx.Wake(r.V)
@@ -50,6 +53,21 @@ func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *st
 	}
 	return r, nil
 }
+
+// audited gives the commit an entry of the audit: what an approval led to stands in the same chain as the approval. The actor is the
+// runner that reports the end, or the control plane, which ends a job that the runner has lost.
+func audited(tx *kernel.Tx, j store.Job, end job.Kind) {
+	if tx.By != (fairlead.Actor{}) {
+		return // the entry has the person who canceled the job
+	}
+	tx.Cause, tx.Request.Action = fairlead.Actor{Token: actorControlPlane, Name: "control plane", Kind: actorControlPlane}, "end-job"
+	if end == job.Succeed || end == job.Fail || end == job.Stopped {
+		tx.Cause, tx.Request.Action = kernel.RunnerActor(j.Runner, j.RunnerName), "finish-job"
+	}
+}
+
+// actorControlPlane is the ID and the kind of the actor of what the control plane does by itself.
+const actorControlPlane = "control-plane"
 
 // markCanceled writes the cancel marker of the job's attempt after the commit.
 func markCanceled(tx *kernel.Tx, j store.Job) {

@@ -29,6 +29,11 @@ func Actor(ctx context.Context) fairlead.Actor {
 	return a
 }
 
+// RunnerActor is the actor of entries of the audit about what the agents and steps of a runner do. No record gets it.
+func RunnerActor(id fairlead.RunnerID, name string) fairlead.Actor {
+	return fairlead.Actor{Token: string(id), Name: name, Kind: "runner"}
+}
+
 // Request is the request of the actor, as an entry of the audit has it.
 type Request struct {
 	Org    fairlead.OrgID

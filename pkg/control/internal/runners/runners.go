@@ -303,10 +303,11 @@ func (f *Fleet) Enrol(ctx context.Context, token string, pub ed25519.PublicKey) 
 		if out, err = runnerOf(tx, r); err != nil || e.V.UsedBy == keyID {
 			return err
 		}
+		tx.Cause, tx.Request = kernel.RunnerActor(r.ID, r.Name), store.Request{Org: r.Org, Action: "enrol-runner"}
 		e.V.UsedBy = keyID
-		tx.PutEnrolment(hash, e)
 		a.V = store.Agent{Runner: e.V.Runner, PublicKey: pub, Enrolled: tx.Now}
 		tx.PutAgent(keyID, a)
+		tx.PutEnrolment(hash, e)
 		return nil
 	})
 	return out, err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/approval"
@@ -20,28 +19,37 @@ import (
 // approved returns the first approval that permits the apply of subject: one that the control plane passed on, or a standing one
 // of the ledger. An approval that is used up permits nothing. The error has ReasonApprovalMissing if there is none.
 func (g *guard) approved(ctx context.Context, subject approval.Subject, set *changeset.Set, d policy.Decision) (approval.Use, error) {
-	standing, err := g.ledger.List(ctx, record.Standing)
+	keys, _ := g.policy.ApprovalKeys()
+	refused := "" // why the first one permits nothing: that of the person, if there is one
+	first := func(envelopes [][]byte) (use approval.Use, found bool, broken error) {
+		for _, envelope := range envelopes {
+			use, err := approval.Verify(ctx, envelope, keys, subject, set, g.now())
+			if err == nil {
+				left, broken := g.unused(ctx, use)
+				if broken != nil || left {
+					return use, true, broken
+				}
+				err = fmt.Errorf("the approval %s is used up: plan and approve again", use.ID)
+			}
+			if refused == "" {
+				refused = ": " + err.Error()
+			}
+		}
+		return approval.Use{}, false, nil
+	}
+	if use, found, err := first(g.spec.Approvals); found {
+		return use, err
+	}
+	standing, err := g.ledger.List(ctx, record.Standing) // last, because it is a call of the cloud
 	if err != nil {
 		return approval.Use{}, g.unavailable(ctx, err)
 	}
-	envelopes := slices.Clone(g.spec.Approvals)
+	var envelopes [][]byte
 	for _, e := range standing {
 		envelopes = append(envelopes, e.Value)
 	}
-	keys, _ := g.policy.ApprovalKeys()
-	refused := "" // why the first one permits nothing: that of the person, if there is one
-	for _, envelope := range envelopes {
-		use, err := approval.Verify(ctx, envelope, keys, subject, set, g.now())
-		if err == nil {
-			left, broken := g.unused(ctx, use)
-			if broken != nil || left {
-				return use, broken
-			}
-			err = fmt.Errorf("the approval %s is used up: plan and approve again", use.ID)
-		}
-		if refused == "" {
-			refused = ": " + err.Error()
-		}
+	if use, found, err := first(envelopes); found {
+		return use, err
 	}
 	return approval.Use{}, plugin.Errorf(fairlead.ReasonApprovalMissing, "the customer's policy asks for an approval of the customer: rule %s: %s%s", d.Place(), d.Reason, refused)
 }

@@ -104,15 +104,15 @@ func TestPolicyJudgesTheImagesOfAChart(t *testing.T) {
 	}
 	for images, want := range map[string]string{
 		"[registry.example.com/acme/**, evil.example/hook:1]": "",
-		"[registry.example.com/acme/**]":                      `it does not list the image "evil.example/hook:1" of "hook pre-install CronJob/hook"`,
-		"['evil.example/**']":                                 `it does not list the image "registry.example.com/acme/web:1" of "CronJob/job"`,
+		"[registry.example.com/acme/**]":                      `it does not list the image "evil.example/hook:1" of "hook pre-install CronJob/NS/hook"`,
+		"['evil.example/**']":                                 `it does not list the image "registry.example.com/acme/web:1" of "CronJob/NS/job"`,
 	} {
 		p, problems := policy.Parse("policy.yaml", []byte("version: 1\nimages: "+images))
 		if p == nil {
 			t.Fatal(problems)
 		}
 		d := p.Decide(policy.Request{Operation: job.OpPlan, Type: "helm", Plan: &policy.Plan{Changes: planned.Changes}})
-		if d.Reason != want {
+		if want := strings.Replace(want, "NS", w.ns, 1); d.Reason != want {
 			t.Errorf("%s: %+v, want %q", images, d, want)
 		}
 	}

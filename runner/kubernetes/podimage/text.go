@@ -2,6 +2,7 @@ package podimage
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -39,7 +40,7 @@ type edit struct {
 }
 
 func (r *Replacement) document(text string) (string, error) {
-	if !strings.Contains(text, image) {
+	if !strings.Contains(text, "image") { // each path to an image has this field
 		return text, nil
 	}
 	var root yaml.Node

@@ -43,7 +43,7 @@ func (b *builder) environments() map[string]any {
 			QueuePrefix: b.queuePrefix(), LogGroupPrefix: b.logGroupPrefix(), LogRetention: b.props.LogDays,
 			LogSubscriber: b.aliasARN("logindex"), ArtifactPrefix: b.artifactPrefix(), PublisherRole: b.publisherRoleARN(),
 			SealKey: b.sealKey.arn, SigningKey: b.signs, SpareKey: b.idle, TokensKey: b.tokensKey.arn,
-			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), DirectLaunch: config.Switch(b.launchesDirectly()), Quotas: b.props.Quotas, Version: version, LogLevel: level, Traces: b.props.Traces,
+			RunnerImage: b.runnerImage(), StackTemplateURL: b.templateURL(), DirectLaunch: config.Switch(b.launchesDirectly()), Quotas: b.props.Quotas, OrgRate: b.props.OrgRate, Version: version, LogLevel: level, Traces: b.props.Traces,
 		},
 		"sessionapi": &config.SessionAPI{
 			URL: url, OtherURLs: b.otherURLs(), Table: b.served.name, QueuePrefix: b.queuePrefix(),

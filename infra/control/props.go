@@ -38,6 +38,7 @@ type Props struct {
 	BurstLimit  int    // concurrent requests to a route without its own limit; default 1,000
 	LogBurst    int    // MiB of log that one runner may write at once after a pause; default 1,024
 	LogPerHour  int    // MiB of log that one runner may write in an hour; default 256
+	OrgRate     int    // requests a second of the people and programs of an org; default 200
 	Quotas      string // limits of each org, such as "installs=100,runners=50"; "": the defaults
 	LostRunners int    // runners that must turn lost within five minutes for an alarm; default 1
 	StuckJobs   int    // jobs that must become stuck within five minutes for an alarm; default 1
@@ -83,7 +84,7 @@ func FromContext(get func(key string) string) (Props, error) {
 	p.Deletable, p.AllAtOnce = !protected, !canary
 	for key, field := range map[string]*int{
 		"functionMemoryMb": &p.MemoryMB, "imageBuilds": &p.Build.Images.Limit, "logRetentionDays": &p.LogDays, "archiveRetentionDays": &p.ArchiveDays,
-		"rateLimit": &p.RateLimit, "burstLimit": &p.BurstLimit, "logBurstMib": &p.LogBurst, "logMibPerHour": &p.LogPerHour, "alarmLostRunners": &p.LostRunners, "alarmStuckJobs": &p.StuckJobs,
+		"rateLimit": &p.RateLimit, "orgRequestsPerSecond": &p.OrgRate, "burstLimit": &p.BurstLimit, "logBurstMib": &p.LogBurst, "logMibPerHour": &p.LogPerHour, "alarmLostRunners": &p.LostRunners, "alarmStuckJobs": &p.StuckJobs,
 	} {
 		text := get(key)
 		if text == "" {
@@ -114,6 +115,7 @@ func (p Props) withDefaults() (Props, error) {
 	set(&p.ArchiveDays, 365)
 	set(&p.RateLimit, 500)
 	set(&p.BurstLimit, 1000)
+	set(&p.OrgRate, 200)
 	set(&p.LogBurst, 1024)
 	set(&p.LogPerHour, 256)
 	set(&p.LostRunners, 1)

@@ -35,8 +35,9 @@ type Options struct {
 	Version   string            // of the control plane
 	IDs       fairlead.IDSource // makes the ids of requests that have none
 	Logger    *slog.Logger
-	MaxBody   int      // the largest body that the component in front of this server accepts, in bytes: callers stage larger ones in parts; 0: every body
-	Callers   *Callers // limits callers, across all handlers; nil: no limits, because a component in front of this server limits callers
+	MaxBody   int       // the largest body that the component in front of this server accepts, in bytes: callers stage larger ones in parts; 0: every body
+	Callers   *Callers  // limits callers, across all handlers; nil: no limits, because a component in front of this server limits callers
+	OrgRates  *OrgRates // limits each org across processes; nil: this is the only process, or it serves no people
 }
 
 // MaxBody is the largest JSON body of a request, in bytes. Routes that accept

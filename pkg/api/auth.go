@@ -124,7 +124,14 @@ const expiresSoon = 72 * time.Hour
 // enter counts a request with a valid token until the caller calls leave.
 func (s *server) enter(ctx context.Context, by asker, waits bool) (leave func(), refusal *problem) {
 	recognise(ctx, true)
-	return s.Callers.enter(by, waits, requestID(ctx))
+	id := requestID(ctx)
+	leave, refusal = s.Callers.enter(by, waits, id)
+	if refusal == nil && by.person {
+		if refusal = s.OrgRates.enter(ctx, by.org, id); refusal != nil {
+			leave()
+		}
+	}
+	return leave, refusal
 }
 
 // refuse answers with a problem before huma reads the request.

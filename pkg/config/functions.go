@@ -39,6 +39,7 @@ type ControlAPI struct {
 	StackTemplateURL string `env:"FAIRLEAD_STACK_TEMPLATE_URL" doc:"URL of the published template of the customer's runner stack"`
 	DirectLaunch     Switch `env:"FAIRLEAD_DIRECT_LAUNCH" envDefault:"off" doc:"on: a service of direct launch runs beside the control plane; off: none does"`
 	Quotas           string `env:"FAIRLEAD_QUOTAS" doc:"limits of each org, such as installs=100,runners=50; a missing quota has its default"`
+	OrgRate          int    `env:"FAIRLEAD_ORG_REQUESTS_PER_SECOND" envDefault:"200" doc:"requests a second of the people and programs of an org, as a mean of ten seconds over all executions of the function"`
 	Version          string `env:"FAIRLEAD_VERSION" envDefault:"unknown" doc:"version of the release; the API reports it, and traces and deliveries of webhooks name it"`
 	LogLevel         string `env:"FAIRLEAD_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Traces           string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of the OpenTelemetry collector that gets traces, without /v1/traces; empty: no traces. The other standard OTEL_ variables apply too; the protocol is http/json"`

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
+	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/store"
 )
@@ -37,4 +39,17 @@ func (c *Control) Limits(ctx context.Context, org fairlead.OrgID) ([]Limit, erro
 	out = append(out, Limit{"tokens", len(tokens), MaxTokens}, Limit{"users", len(users), MaxUsers}, Limit{"webhooks", len(hooks), MaxWebhooks})
 	slices.SortFunc(out, func(a, b Limit) int { return cmp.Compare(a.Name, b.Name) })
 	return out, err
+}
+
+// NoteRequests notes how many requests of the org this process has taken in a span of time, and returns how many all processes have
+// noted. The record expires some time after until, the end of the span.
+func (c *Control) NoteRequests(ctx context.Context, org fairlead.OrgID, span int64, process string, number int, until time.Time) (sum int, err error) {
+	err = c.Transact(ctx, "note the requests of org "+string(org), func(tx *kernel.Tx) error {
+		tx.PutRequests(org, span, process, number, until.Add(time.Minute))
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return c.Store.Requests(ctx, org, span)
 }

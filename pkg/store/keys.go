@@ -185,6 +185,15 @@ func loginLinkKey(hash string) engine.Key   { return key(join("LOGINLINK", hash)
 func orgKey(name fairlead.OrgID) engine.Key { return key(orgsPartition(), string(name)) }
 func loginIssuerKey(name string) engine.Key { return key(loginIssuersPartition(), name) }
 func countKey(c Counted) engine.Key         { return key(ofOrg(c.Org, "COUNT"), string(c.Quota)) }
+
+// requestsPartition is of a span of time, so that a reader gets no items of earlier ones.
+func requestsPartition(org fairlead.OrgID, span int64) string {
+	return ofOrg(org, "REQUESTS#"+strconv.FormatInt(span, 10))
+}
+
+func requestsKey(org fairlead.OrgID, span int64, process string) engine.Key {
+	return key(requestsPartition(org, span), process)
+}
 func generationKey() engine.Key             { return key("GENERATION", "GENERATION") }
 func keySetsKey() engine.Key                { return key("KEYSETS", "KEYSETS") }
 func idempotencyKey(hash string) engine.Key { return key(join("IDEMPOTENCY", hash), "IDEMPOTENCY") }

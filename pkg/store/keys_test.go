@@ -21,7 +21,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		"ActionSchedule": actionScheduleKey("ins_1", "a"), "StateHead": stateKey("ins_1", "c"), "Deployment": deploymentKey("dep_1"), "Job": jobKey("job_1"), "ChangeSet": changeSetKey("job_1", 2),
 		"Runner": runnerKey("o", "n"), "RunnerName": runnerByIDKey("run_1"), "Session": sessionKey("run_1", "ses_1"),
 		"Agent": agentKey("run_1", "k"), "OpenSessions": openSessionsKey("run_1", "h"), "Trust": trustKey("run_1", "n"), "TokenUse": tokenUseKey("h"), "Enrolment": enrolmentKey("h"), "Token": tokenKey("h"), "TokenRef": tokenRefKey("o", "n"),
-		"Generation": generationKey(), "KeySets": keySetsKey(), "Count": countKey(Counted{Org: "o", Quota: "n"}), "Idempotency": idempotencyKey("h"), "Stack": stackKey("run_1"), "StackRef": stackRefKey("ins_1"),
+		"Generation": generationKey(), "KeySets": keySetsKey(), "Count": countKey(Counted{Org: "o", Quota: "n"}), "Requests": requestsKey("o", 1, "p"), "Idempotency": idempotencyKey("h"), "Stack": stackKey("run_1"), "StackRef": stackRefKey("ins_1"),
 		"SharedRunner": runnerKey("", "n"), "RunnerUse": runnerUseKey("run_1", "ins_1"), "RunnerRule": ruleKey("o", "h"), "RunnerSlots": runnerSlotsKey("run_1"), "RunnerWatch": watchKey("run_1"),
 		"Group": groupKey("o", "a/b"), "Member": memberKey("o", Member{Group: "a/b", Kind: MemberRunner, Name: "n"}),
 		"Variables": varsKey("o", Scope{Kind: ScopeGroup, Name: "a/b"}), "SharedVariables": varsKey("", Scope{Kind: ScopeRunner, Name: "run_1"}),

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -40,6 +41,7 @@ func ControlAPI(ctx context.Context, p Process[config.ControlAPI]) (any, error) 
 	if err != nil {
 		return nil, err
 	}
+	o.OrgRates = api.NewOrgRates(c.OrgRate, rand.Text(), plane.NoteRequests, time.Now, p.Logger)
 	o.Stack = api.StackSource{URL: c.URL, TemplateURL: c.StackTemplateURL, Image: c.RunnerImage}
 	return withOperator(plane, c.URL, HTTP(api.ControlHandler(o), p.Logger)), nil
 }

@@ -18,6 +18,6 @@ type Limits struct {
 type Limit struct {
 	Name  string `json:"name" doc:"As in the details of a refusal and in the option of the server that sets it"`
 	Of    string `json:"of" enum:"org,token" doc:"All callers of the org share the limit, or it is for the token of this request"`
-	Used  *int   `json:"used,omitempty" doc:"Absent for a rate: what is used of its burst is another limit"`
+	Used  *int   `json:"used,omitempty" doc:"Of a rate on AWS: the mean of the present ten seconds, as far as the process knows. Absent for a rate on one machine: what is used of its burst is another limit"`
 	Limit int    `json:"limit"`
 }

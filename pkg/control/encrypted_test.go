@@ -294,6 +294,9 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 		if err := report(in.ID, ring.Current().Public().String()); err != nil {
 			t.Fatal(err)
 		}
+		if expected, err := p.KeyExpected(p.ctx, org, "acme"); err != nil || !expected {
+			t.Errorf("for a caller that has read the install before the report, a key is expected: %t, %v", expected, err)
+		}
 		other, err := installkey.NewRing(strings.Repeat("Other", 10), in.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -117,7 +117,7 @@ func newStacksStory(t *testing.T, sandbox bool) *stacksStory {
 	api, err := client.New("https://"+planeHost, w.token, client.Options{HTTP: &http.Client{Transport: hosts.Transport(t, w.authority, w.proxy)}})
 	w.ok("make a client", err)
 	s := &alltypes.Story{T: t, Name: "acme", CLI: func(args ...string) string { return string(w.cli(args...)) }, API: api, Cluster: cluster,
-		Vendor: imagetest.Start(t), Folder: filepath.Join(t.TempDir(), "files"), Sealed: true,
+		Vendor: imagetest.Start(t), Folder: filepath.Join(t.TempDir(), "files"),
 		HasImage: func(in, digest string) bool { return w.registry.hasImage("fairlead/"+in+"/web", digest) }}
 	st.Story = s
 	// What the image of a step has.
@@ -133,6 +133,7 @@ func newStacksStory(t *testing.T, sandbox bool) *stacksStory {
 	s.Create("--account", accountID, "--region", region)
 	st.c, st.stop = w.installStack(s.Name, image...)
 	w.eventually("the stack is online", func() bool { return ask[wire.Stack](w, "install", "stack", s.Name).State == "online" })
+	s.SetSecrets()
 	return st
 }
 

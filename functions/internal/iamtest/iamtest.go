@@ -71,7 +71,9 @@ type Guard struct {
 	expired  map[string]bool          // sessions that Expire ended, by access key
 	deleted  map[string]int           // how often a role was deleted, by its ARN
 
-	providers map[string]Provider // identity providers, by their issuer
+	providers map[string]Provider       // identity providers, by their issuer
+	requests  map[string]map[string]int // that IAM allowed, by role and main action
+	plain     map[string]struct{}       // names of parameters that no key encrypts
 }
 
 // use is an action of a session of a role.
@@ -101,7 +103,7 @@ type Assumption struct {
 func New(o Options) *Guard {
 	g := &Guard{Options: o, sts: ststest.New(o.Now), roles: map[string]Role{}, policies: map[string]Policy{}, tables: map[string]Table{}, buckets: map[string]string{}, secretOf: map[string]string{},
 		sessions: map[string]session{}, decided: map[string]bool{}, allowed: map[use]int{}, lives: map[string]time.Duration{}, expired: map[string]bool{},
-		deleted: map[string]int{}, providers: map[string]Provider{}}
+		deleted: map[string]int{}, providers: map[string]Provider{}, plain: map[string]struct{}{}, requests: map[string]map[string]int{}}
 	g.sts.LetCallersAssume(g.assume)
 	g.sts.LetTokensAssume(g.assumeWithToken)
 	return g
@@ -237,8 +239,14 @@ func (g *Guard) Authorize(accessKeyID string, calls ...Call) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, c := range calls {
+	for i, c := range calls {
 		g.allowed[use{s.role.ARN, s.name, c.Action}]++
+		if i == 0 {
+			if g.requests[s.role.ARN] == nil {
+				g.requests[s.role.ARN] = map[string]int{}
+			}
+			g.requests[s.role.ARN][c.Action]++
+		}
 	}
 	return nil
 }
@@ -254,6 +262,14 @@ func (g *Guard) Uses(role, action string) int {
 		}
 	}
 	return n
+}
+
+// Requests returns how many requests sessions of the role, an ARN, sent that IAM allowed, by their main action. A request can need
+// further actions: one to a bucket with a key needs those of the key.
+func (g *Guard) Requests(role string) map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.requests[role])
 }
 
 // UsesOf returns how often the sessions of the role with this name used an action that IAM allowed.

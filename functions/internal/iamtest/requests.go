@@ -185,6 +185,10 @@ func distinct(values []any) []any {
 	return out
 }
 
+// AddPlainParameter names a parameter that no key encrypts, whether it exists or not: SSM ignores for it that a request asks for the
+// decryption.
+func (g *Guard) AddPlainParameter(name string) { add(g, g.plain, name, struct{}{}) }
+
 func (g *Guard) ssm(operation string, _ *http.Request, body []byte) ([]Call, error) {
 	var in struct {
 		Name           string
@@ -195,7 +199,8 @@ func (g *Guard) ssm(operation string, _ *http.Request, body []byte) ([]Call, err
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, unknown("%w", err)
 	}
-	if in.Name == "" || in.WithDecryption || in.Type == "SecureString" {
+	_, plain := get(g, g.plain, in.Name)
+	if in.Name == "" || in.WithDecryption && !plain || in.Type == "SecureString" {
 		return nil, unknown("%s names no parameter, or one that a key encrypts", operation)
 	}
 	return withTags([]Call{{Action: "ssm:" + operation, Resource: g.named("ssm", "parameter/", in.Name)}}, "ssm:AddTagsToResource", pairs(in.Tags)), nil

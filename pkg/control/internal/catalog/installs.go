@@ -194,13 +194,14 @@ func keyExpected(tx *kernel.Tx, inst store.Install, spec *appspec.App) (bool, er
 	return kernel.Cached(tx, "key expected "+string(inst.ID), func() (bool, error) { return runners.KeyExpected(tx, inst) })
 }
 
-// KeyExpected reports whether the install has no key yet, and its runner has a seed, or has a new agent that has not reported whether
-// it has one. It asks the runner for the key again.
+// KeyExpected reports whether the install has a key, or gets one: its runner has a seed, or has a new agent that has not reported
+// whether it has one. It asks the runner for the key again. A caller that has read the install before its key was reported must
+// not take the key for one that never comes: it would send secrets in the clear.
 func (cat *Catalog) KeyExpected(ctx context.Context, org fairlead.OrgID, name string) (bool, error) {
 	tx := cat.Reading(ctx)
 	in, app, err := installAndApp(tx, org, name)
 	if err != nil || in.V.Key != nil {
-		return false, err
+		return err == nil, err
 	}
 	expected, err := keyExpected(tx, in.V, app.Newest.Spec)
 	if expected {

@@ -26,11 +26,13 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/events"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/runner/executor/kubelettest"
 	"github.com/fairlead/fairlead/runner/internal/installseed"
 	"github.com/fairlead/fairlead/test/hostile/reach"
@@ -70,7 +72,8 @@ type hostileWorld struct {
 	pause   string // image of a program that holds a network
 	plane   *plane.Plane
 	targets reach.Targets
-	ports   []string // that a place with a network of its own reaches: host:port
+	maps    map[string]*corev1.ConfigMap // of the namespace of jobs, by name
+	ports   []string                     // that a place with a network of its own reaches: host:port
 	reports chan report
 	ctx     context.Context // ends with the attack
 	end     context.CancelFunc
@@ -151,7 +154,8 @@ func (h *hostileWorld) plant(data string, uid int) {
 	}
 	h.t.Cleanup(func() { os.RemoveAll(home) })
 	h.targets.UserFile, h.targets.Socket, h.targets.Tmp = filepath.Join(home, "notes"), filepath.Join(home, "socket"), filepath.Join(h.t.TempDir(), "planted")
-	files := []string{h.targets.UserFile, h.targets.Tmp, filepath.Join(data, "state", "ins_3", "db", "terraform.tfstate"), filepath.Join(data, "plans", "job_other", "plan"),
+	h.targets.Policy = filepath.Join(home, "policy.yaml")
+	files := []string{h.targets.UserFile, h.targets.Tmp, filepath.Join(data, "ledger", "planted"), filepath.Join(data, "state", "ins_3", "db", "terraform.tfstate"), filepath.Join(data, "plans", "job_other", "plan"),
 		filepath.Join(data, "plugin-cache", "planted"), filepath.Join(data, "tools", "planted"), filepath.Join(data, "artifacts", "planted")}
 	for _, file := range files {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -162,6 +166,9 @@ func (h *hostileWorld) plant(data string, uid int) {
 		}
 	}
 	if err := os.WriteFile(filepath.Join(data, installseed.File), []byte(rand.Text()+rand.Text()), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(h.targets.Policy, []byte(freePolicy), 0o644); err != nil {
 		h.t.Fatal(err)
 	}
 	l, err := net.Listen("unix", h.targets.Socket)
@@ -176,6 +183,9 @@ func (h *hostileWorld) plant(data string, uid int) {
 		}
 	}
 }
+
+// freePolicy is a policy that restricts nothing.
+const freePolicy = "version: 1\n"
 
 // network gives a network that no other process has what a machine's network has: a loopback interface, the way to the addresses of
 // this world, and a metadata service. pid is a process in it. Then it calls f in this network.
@@ -245,7 +255,8 @@ func (h *hostileWorld) startProcesses(uid uint32, isolation string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0", "FAIRLEAD_PASS_ENV=GORACE", "FAIRLEAD_STATUS_ADDRESS=" + h.targets.Status,
 		"FAIRLEAD_ENROLMENT_TOKEN=" + h.plane.EnrolmentToken(), "FAIRLEAD_TOFU=" + filepath.Join(dir, "tofu"), "FAIRLEAD_ISOLATION=" + isolation,
-		"FAIRLEAD_SHARED_PROCESS=true"} // without it, the agent refuses the other job
+		"FAIRLEAD_SHARED_PROCESS=true", // without it, the agent refuses the other job
+		file("{type: local}, policy: 'file:" + h.targets.Policy + "'")}
 	if err := h.network(holder.Process.Pid, func() error {
 		startCommand(h.t, cmd, data)
 		return nil
@@ -261,13 +272,25 @@ func (h *hostileWorld) startContainers() {
 	data := h.t.TempDir()
 	h.plant(data, 0)
 	h.targets.Socket = strings.TrimPrefix(h.engine, "unix://")
-	h.targets.Status = h.freeAddress()
+	var random [2]byte
+	rand.Read(random[:])
+	h.targets.Status = fmt.Sprintf("127.1.%d.%d:9480", random[0], random[1]) // an address that no other process takes meanwhile
 	c, err := client.New(client.WithHost(h.engine))
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { c.Close() })
 	image := dockerd.Image(h.t, h.engine, "hostile-"+strings.ToLower(h.targets.Nonce), map[string]string{"/runner": program.Build(h.t, "runner"), "/bin/tool": tool(h.t)}, "/runner")
+	made, err := c.ImageInspect(h.ctx, image)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	image = made.ID // with a policy, an image needs a digest or an ID
+	folder := h.t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "policy.yaml"), []byte(freePolicy), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+	h.targets.Policy = "/policy/policy.yaml"
 	started := c.Events(h.ctx, client.EventsListOptions{Filters: client.Filters{}.Add("type", string(dockerevents.ContainerEventType)).Add("event", string(dockerevents.ActionStart)).Add("image", image)})
 	watched := make(chan struct{})
 	go func() {
@@ -288,25 +311,16 @@ func (h *hostileWorld) startContainers() {
 		}
 	}()
 	h.t.Cleanup(func() { h.end(); <-watched })
-	agentFile := strings.Replace(containersOf(h.engine, image, ""), "network: host", "network: none", 1)
+	agentFile := strings.Replace(containersOf(h.engine, image, "volumes: ['"+folder+":/policy:ro']"), "network: host", "network: none", 1)
+	agentFile = strings.TrimSuffix(agentFile, "}") + ", policy: 'file:" + h.targets.Policy + "'}"
 	startAt(h.t, h.plane.URL(), "", data, "FAIRLEAD_ENROLMENT_TOKEN="+h.plane.EnrolmentToken(), "FAIRLEAD_STATUS_ADDRESS="+h.targets.Status, "FAIRLEAD_TOFU=/bin/tool", agentFile)
-}
-
-func (h *hostileWorld) freeAddress() string {
-	h.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // startTasks starts an agent whose jobs are tasks: containers of the runner's image, with the settings of the customer's stack.
 func (h *hostileWorld) startTasks() {
 	h.t.Helper()
 	h.plant(h.t.TempDir(), 0)
-	h.targets.Status = "127.0.0.1:9480"
+	h.targets.Status, h.targets.Policy = "127.0.0.1:9480", "" // in the stack, the policy is a parameter of SSM
 	w := newTheft(h.t, h.engine, h.image, h.pause, row{tasks: true})
 	h.plane, h.targets.Plane = w.plane, w.url
 	w.ports = append(w.ports, h.targets.Report)
@@ -336,10 +350,16 @@ func (h *hostileWorld) startPods() {
 	}
 	h.targets.API, h.targets.Secrets = api.Host, "/api/v1/namespaces/"+n.name+"/secrets"
 	h.ports = append(h.ports, strings.TrimPrefix(api.Host, "https://"))
+	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "acme-policy"}, Data: map[string]string{"policy.yaml": freePolicy}}
+	if _, err := n.admin.CoreV1().ConfigMaps(n.name).Create(h.ctx, policy, metav1.CreateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+	h.targets.Policy = runnerspec.PolicyFolder + "/policy.yaml"
+	h.maps = map[string]*corev1.ConfigMap{policy.Name: policy}
 	image := "registry.example/fairlead/runner@sha256:" + strings.Repeat("0", 64)
 	kubelettest.Start(h.t, n.admin, n.name, kubelettest.Options{Image: image, Command: h.pod})
 	startProgram(h.t, h.plane, program.Build(h.t, "runner", "-tags=clusters"), "", "FAIRLEAD_TOFU="+toolInImage,
-		file(fmt.Sprintf("{type: kubernetes, job: {kubeconfig: '%s', namespace: %s, image: '%s', service_account: %s, service_accounts: {read_only: %[4]s-read-only, deploy: %[4]s-deploy, provision: %[4]s-provision, deprovision: %[4]s-deprovision}}}",
+		file(fmt.Sprintf("{type: kubernetes, job: {kubeconfig: '%s', namespace: %s, image: '%s', service_account: %s, service_accounts: {read_only: %[4]s-read-only, deploy: %[4]s-deploy, provision: %[4]s-provision, deprovision: %[4]s-deprovision}}}, policy: 'kubernetes:acme-policy/policy.yaml'",
 			cluster.Kubeconfig(h.t), n.name, image, account)))
 }
 
@@ -362,6 +382,11 @@ func (h *hostileWorld) pod(c kubelettest.Container) *exec.Cmd {
 		}
 	}
 	for _, m := range own.VolumeMounts {
+		from := slices.IndexFunc(of.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.ConfigMap != nil })
+		if from >= 0 {
+			s.Host.Binds = append(s.Host.Binds, h.mounted(h.maps[of.Volumes[from].ConfigMap.Name])+":"+m.MountPath+":ro")
+			continue
+		}
 		switch m.MountPath {
 		case "/var/run/secrets/kubernetes.io/serviceaccount":
 			folder := h.t.TempDir()
@@ -374,6 +399,20 @@ func (h *hostileWorld) pod(c kubelettest.Container) *exec.Cmd {
 		}
 	}
 	return s.command(h.t)
+}
+
+// mounted returns a folder with the files of a ConfigMap, as a node mounts it.
+func (h *hostileWorld) mounted(m *corev1.ConfigMap) string {
+	h.t.Helper()
+	folder := h.t.TempDir()
+	err := errors.Join(os.Chmod(folder, 0o755), os.Chmod(filepath.Dir(folder), 0o755))
+	for name, text := range m.Data {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
+	}
+	if err != nil {
+		h.t.Error(err)
+	}
+	return folder
 }
 
 // ownNetwork makes the network of a pod, which one process holds.

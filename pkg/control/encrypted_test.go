@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -458,6 +459,36 @@ func TestSecretInputsArriveEncrypted(t *testing.T) {
 			if bytes.Contains(sealer.read.Bytes(), []byte(secret)) {
 				t.Errorf("the control plane had %s… in the clear", secret)
 			}
+		}
+	})
+}
+
+// The runner of a stack reports the keys of all installs that it serves. A person who encrypts with the key of an install whose other
+// runner is in the sandbox would make values that the other one cannot open: the deployment failed with values-encrypted.
+func TestKeyOfOneOfTwoRunnersIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		p.seeds = seedOfTests
+		p.publish(runnerInSandbox)
+		in, err := p.CreateInstall(p.ctx, org, control.NewInstall{Name: "acme", App: "shop", Runner: "local"}, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wanted, err := p.NoteSeed(p.ctx, p.session.Runner, nil)
+		if err != nil || !slices.Contains(wanted, in.ID) {
+			t.Fatalf("the keys of %v are wanted, %v", wanted, err)
+		}
+		if err := p.ReportKeys(p.ctx, p.session, map[fairlead.InstallID]string{in.ID: p.keys(in.ID).Current().Public().String()}); err != nil {
+			t.Fatal(err)
+		}
+		if in, err = p.Install(p.ctx, org, "acme"); err != nil || in.Key != nil {
+			t.Errorf("the install has the key %+v, %v", in.Key, err)
+		}
+		if expected, err := p.KeyExpected(p.ctx, org, "acme"); err != nil || expected {
+			t.Errorf("a key is expected: %t, %v", expected, err)
+		}
+		if wanted, err := p.NoteSeed(p.ctx, p.session.Runner, nil); err != nil || len(wanted) > 0 {
+			t.Errorf("the keys of %v are wanted again, %v", wanted, err)
 		}
 	})
 }

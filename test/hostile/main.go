@@ -149,6 +149,8 @@ func attack(t reach.Targets) error {
 	tries := map[reach.Capability]try{
 		reach.ReadAgentKey:      anyOf(read(data("identity.key")), read(data("identity.json"))),
 		reach.ReadInstallSeed:   read(data("install-key.seed")),
+		reach.ReadPolicy:        read(t.Policy),
+		reach.ReadLedger:        read(data("ledger", "planted")),
 		reach.ReadAgentMemory:   anyOf(each(p.agent, environ), each(p.agent, memory)),
 		reach.ReadOwnStep:       anyOf(each(p.step, environ), each(p.step, memory)),
 		reach.ReadUserFile:      read(t.UserFile),
@@ -160,8 +162,11 @@ func attack(t reach.Targets) error {
 		reach.ReadOtherStep:     anyOf(each(p.otherStep, environ), each(p.otherStep, memory)),
 		reach.SeeOtherProcesses: each(slices.Concat(p.otherTool, p.otherStep), func(int) error { return nil }),
 		reach.ReadOtherSecret:   secret(t),
+		reach.ReadOtherAccount:  each(slices.Concat(p.otherTool, p.otherStep), account),
 		reach.UseOtherState:     each(p.otherTool, useState),
 		reach.WriteAgentFile:    anyOf(write(data("identity.json")), create(data("identity.json"))),
+		reach.WritePolicy:       anyOf(write(t.Policy), create(t.Policy)),
+		reach.WriteLedger:       anyOf(write(data("ledger", "planted")), create(data("ledger", "planted"))),
 		reach.WriteProvider:     create(data("plugin-cache", "planted")),
 		reach.WriteToolFacts:    create(data("tools", "planted")),
 		reach.WriteArtifact:     create(data("artifacts", "planted")),
@@ -273,6 +278,11 @@ func create(beside string) try {
 }
 
 func environ(pid int) error { return read(fmt.Sprintf("/proc/%d/environ", pid))() }
+
+// account reads the token of the service account in the files of a process.
+func account(pid int) error {
+	return read(fmt.Sprintf("/proc/%d/root/var/run/secrets/kubernetes.io/serviceaccount/token", pid))()
+}
 
 // memory reads from the first mapping of a process.
 func memory(pid int) error {

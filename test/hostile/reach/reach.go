@@ -8,6 +8,8 @@ type Capability string
 const (
 	ReadAgentKey      Capability = "read-agent-key"
 	ReadInstallSeed   Capability = "read-install-seed"
+	ReadPolicy        Capability = "read-policy"
+	ReadLedger        Capability = "read-ledger"
 	ReadAgentMemory   Capability = "read-agent-memory"
 	ReadOwnStep       Capability = "read-own-step"
 	ReadUserFile      Capability = "read-user-file"
@@ -19,8 +21,11 @@ const (
 	ReadOtherStep     Capability = "read-other-step"
 	SeeOtherProcesses Capability = "see-other-processes"
 	ReadOtherSecret   Capability = "read-other-secret"
+	ReadOtherAccount  Capability = "read-other-account"
 	UseOtherState     Capability = "use-other-state"
 	WriteAgentFile    Capability = "write-agent-file"
+	WritePolicy       Capability = "write-policy"
+	WriteLedger       Capability = "write-ledger"
 	WriteProvider     Capability = "write-provider"
 	WriteToolFacts    Capability = "write-tool-facts"
 	WriteArtifact     Capability = "write-artifact"
@@ -59,6 +64,8 @@ func Table() []Row {
 	return []Row{
 		{ReadAgentKey, "read", "the agent's private key and its pinned keys", false, false},
 		{ReadInstallSeed, "read", "the seed of the install keys, in the agent's data folder", false, false},
+		{ReadPolicy, "read", "the customer's policy, where it is a file or a ConfigMap", false, false},
+		{ReadLedger, "read", "the customer's ledger, where it is a folder of the agent's machine", false, false},
 		{ReadAgentMemory, "read", "environment or memory of the agent", false, true},
 		{ReadOwnStep, "read", "environment or memory of its own step, which has the lease", false, true},
 		{ReadUserFile, "read", "a file of the agent's user that no setting names", false, false},
@@ -70,8 +77,11 @@ func Table() []Row {
 		{ReadOtherStep, "read", "environment or memory of the other job's step, which has its lease", true, true},
 		{SeeOtherProcesses, "read", "that the other job's processes exist, and their arguments", true, false},
 		{ReadOtherSecret, "read", "the Secret with the other job's launch token, with its own service account, if states are Secrets of this namespace", true, false},
+		{ReadOtherAccount, "read", "the token of the service account of the other job's pod", true, false},
 		{UseOtherState, "read", "the other job's state, with the password out of its environment", true, false},
 		{WriteAgentFile, "write", "the agent's files, such as the pinned keys", false, false},
+		{WritePolicy, "write", "the customer's policy, where it is a file or a ConfigMap", false, false},
+		{WriteLedger, "write", "into the customer's ledger, where it is a folder of the agent's machine", false, false},
 		{WriteProvider, "write", "providers that later jobs run", false, false},
 		{WriteToolFacts, "write", "the cached facts about tools", false, false},
 		{WriteArtifact, "write", "fetched artifacts, which each job compares with the digest in its spec", false, false},
@@ -103,6 +113,7 @@ type Targets struct {
 	Nonce    string `json:"nonce"`             // is in the arguments of the victim of this test
 	Data     string `json:"data"`              // the agent's data folder
 	UserFile string `json:"user_file"`         // a file of the agent's user
+	Policy   string `json:"policy"`            // the file of the customer's policy, as the step sees it; "": there is none
 	Tmp      string `json:"tmp"`               // a file of the agent's user in /tmp
 	Plane    string `json:"plane"`             // URL of the control plane
 	Status   string `json:"status"`            // host:port of the agent's status

@@ -8,7 +8,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/control/internal/kernel"
 	"github.com/fairlead/fairlead/pkg/fairlead"
-	"github.com/fairlead/fairlead/pkg/installkey"
 	"github.com/fairlead/fairlead/pkg/store"
 )
 
@@ -115,44 +114,6 @@ func wantedIDs(all []store.WantedKey) (ids []fairlead.InstallID) {
 		ids = append(ids, w.Install)
 	}
 	return ids
-}
-
-// ReportKeys records the public keys of installs that an agent of their runner reports. It ignores installs whose keys are not
-// wanted from this runner.
-func (f *Fleet) ReportKeys(ctx context.Context, s Session, keys map[fairlead.InstallID]string) error {
-	for id, public := range keys {
-		if _, err := installkey.ParsePublic(public); err != nil {
-			return err
-		}
-		if err := f.Transact(ctx, "record the key of install "+string(id), func(tx *kernel.Tx) error {
-			n, err := tx.Store.RunnerName(ctx, s.Runner)
-			if err != nil {
-				return err
-			}
-			r, err := tx.Store.Runner(ctx, n.V.Org, n.V.Name)
-			if err != nil {
-				return err
-			}
-			i := slices.IndexFunc(r.V.KeysWanted, func(w store.WantedKey) bool { return w.Install == id })
-			if i < 0 {
-				return nil
-			}
-			w := r.V.KeysWanted[i]
-			r.V.KeysWanted = slices.Delete(slices.Clone(r.V.KeysWanted), i, i+1)
-			tx.PutRunner(r)
-			in, err := store.Optional(tx.Store.Install(ctx, w.Org, w.Name))
-			if err != nil || in.V.ID != id {
-				return err // the install was forgotten
-			}
-			if KeepKey(&in.V, store.InstallKey{Public: public, Since: tx.Now, Runner: s.Runner, Session: s.ID}) {
-				tx.PutInstall(in)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // KeepKey records a reported key of the install. A key that differs from the recorded one does not replace it, because it may come

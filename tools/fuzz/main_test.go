@@ -48,3 +48,18 @@ func TestOnlySelectsByPackageAndName(t *testing.T) {
 		t.Errorf("ran %v", ran)
 	}
 }
+
+func TestEndOfTheTimeIsNoFailure(t *testing.T) {
+	const begin = "fuzz: elapsed: 1s, execs: 8455 (5928/sec), new interesting: 11 (total: 49)\n--- FAIL: FuzzParse (1.45s)\n"
+	for output, want := range map[string]bool{
+		begin + "    context deadline exceeded\nFAIL\nexit status 1\nFAIL\tpkg/policy\t1.480s\n":                                                                             true,
+		begin + "    --- FAIL: FuzzParse (0.00s)\n        policy_test.go:9: context deadline exceeded\n    \n    Failing input written to testdata/fuzz/FuzzParse/1\nFAIL\n": false,
+		begin + "    fuzzing process hung or terminated unexpectedly: exit status 2\nFAIL\n":                                                                                 false,
+		"# pkg/policy\npolicy_test.go:9: undefined: x\nFAIL\tpkg/policy [build failed]\nFAIL\n":                                                                              false,
+		"": false,
+	} {
+		if got := onlyTimeEnded(output); got != want {
+			t.Errorf("%t, want %t:\n%s", got, want, output)
+		}
+	}
+}

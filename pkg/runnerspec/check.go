@@ -78,6 +78,11 @@ func (c *checker) checks() map[string]yamlnode.Check {
 		"proxy":     c.url("https", "http", "socks5"),
 		"extrahost": {Func: c.text("name:address", isExtraHost)},
 		"image":     {Func: func(f yamlnode.Field, where string) { c.image(f.Value.Value.(string), where) }},
+		"dockerimage": {Func: func(f yamlnode.Field, where string) {
+			if text := f.Value.Value.(string); !imageID.MatchString(text) {
+				c.image(text, where)
+			}
+		}},
 		"permittedimage": {Func: c.text("an image's name without tag and digest, such as registry.example.com/tools or registry.example.com/acme/*", isImagePattern),
 			Schema: yamlnode.Schema{"items": yamlnode.Schema{"pattern": imagePattern.String()}}},
 		"imagedefinition": {Pattern: `.`, Wants: "the ARN or family of a task definition", Schema: yamlnode.Schema{"propertyNames": yamlnode.Schema{"pattern": imageByDigest.String()}},
@@ -202,7 +207,7 @@ func (c *checker) image(text, where string) {
 			"Such as registry.example.com/fairlead/runner@sha256:…")
 		return
 	}
-	if _, ok := ref.(name.Digest); !ok && !imageID.MatchString(text) {
+	if _, ok := ref.(name.Digest); !ok {
 		c.warn(where, imageByTag, fmt.Sprintf("the image %s has a tag, which may later refer to another image", yamlnode.Quote(text)),
 			"Use its digest: "+ref.Context().Name()+"@sha256:…")
 	}

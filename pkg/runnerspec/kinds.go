@@ -332,7 +332,7 @@ func (r *DockerRunner) job() *JobCommon { return &r.Job.JobCommon }
 // DockerJob sets how a job runs as a container.
 type DockerJob struct {
 	JobCommon
-	Image           string    `json:"image,omitempty" check:"image" doc:"Image of the runner, by digest. If absent: the image in the agent's file."`
+	Image           string    `json:"image,omitempty" check:"dockerimage" doc:"Image of the runner, by digest, or by the ID of an image on the machine (sha256:…). If absent: the image in the agent's file."`
 	ImagePullPolicy string    `json:"image_pull_policy,omitempty" check:"pullpolicy" alias:"local_image" doc:"Always, IfNotPresent or Never. Use Never for an image that exists only on the machine."`
 	Registry        *Registry `json:"registry,omitempty" doc:"Credentials of the image's registry."`
 	CPULimit        CPU       `json:"cpu_limit,omitzero" alias:"cpu" doc:"CPUs that a job cannot exceed."`

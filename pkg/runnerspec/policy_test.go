@@ -108,6 +108,12 @@ func TestControlPlaneSetsNoPlaceUnderAPolicy(t *testing.T) {
 
 // The image has the program that enforces the policy, and who can move its tag would choose the program.
 func TestPolicyNeedsImagesByDigest(t *testing.T) {
+	for _, kind := range []string{"kubernetes", "aws-ecs"} { // they would look for a tag of docker.io/library/sha256
+		_, problems := runnerspec.ParseAgent("agent.yaml", []byte("policy: ssm:p\nrunner_configuration: {type: "+kind+", job: {image: 'sha256:"+strings.Repeat("0a", 32)+"'}}"))
+		if !strings.Contains(problems.Error(), "[image-by-tag]") {
+			t.Errorf("an ID of an image with %s: %v", kind, problems)
+		}
+	}
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	for image, want := range map[string]string{
 		"registry.example.com/runner:1":         `agent.yaml:2:51: the image "registry.example.com/runner:1" has a tag, which may later refer to another image, and this file has a policy, which the image must enforce [image-by-tag]. Use its digest: registry.example.com/runner@sha256:…`,

@@ -214,6 +214,9 @@ func TestEntriesShowWhatAnApprovalLedTo(t *testing.T) {
 		ctx := control.Asked(control.As(p.ctx, fairlead.Actor{Token: "tok_carol", Name: "carol"}), control.Request{Org: org, Action: "cancel-deployment"})
 		return errOf(p.CancelDeployment(ctx, org, first))
 	})
+	p.install("initech")
+	_, _, h := p.applying("initech")
+	p.died(h)
 	p.install("globex")
 	p.deploy("globex", control.NewDeployment{AutoApprove: true}, "second")
 	p.work()
@@ -223,8 +226,9 @@ func TestEntriesShowWhatAnApprovalLedTo(t *testing.T) {
 	}
 	const applied = `runner local finish-job job "running"→"succeeded"`
 	for name, want := range map[string][]string{
-		"acme":   {`control-plane control plane end-job job "running"→"lost"`, "carol cancel-deployment deployment"},
-		"globex": {applied, applied, applied, applied},
+		"acme":    {`control-plane control plane end-job job "running"→"lost"`, "carol cancel-deployment deployment"},
+		"initech": {`runner local report-died job "running"→"lost"`},
+		"globex":  {applied, applied, applied, applied},
 	} {
 		i, err := p.Install(p.ctx, org, name)
 		if err != nil {

@@ -42,7 +42,7 @@ func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *st
 		}
 	}
 	if !before.Final() && next.State.Final() && next.Operation.Mutates() {
-		audited(tx, r.V, e.Kind)
+		audited(tx, r.V)
 	}
 	tx.PutJob(r)
 	if next.State == job.Queued {
@@ -56,13 +56,13 @@ func applyDeath(tx *kernel.Tx, r store.Stored[store.Job], e job.Event, whole *st
 
 // audited gives the commit an entry of the audit: what an approval led to stands in the same chain as the approval. The actor is the
 // runner that reports the end, or the control plane, which ends a job that the runner has lost.
-func audited(tx *kernel.Tx, j store.Job, end job.Kind) {
+func audited(tx *kernel.Tx, j store.Job) {
 	if tx.By != (fairlead.Actor{}) {
 		return // the entry has the person who canceled the job
 	}
 	tx.Cause, tx.Request.Action = fairlead.Actor{Token: actorControlPlane, Name: "control plane", Kind: actorControlPlane}, "end-job"
-	if end == job.Succeed || end == job.Fail || end == job.Stopped {
-		tx.Cause, tx.Request.Action = kernel.RunnerActor(j.Runner, j.RunnerName), "finish-job"
+	if tx.ByRunner != "" {
+		tx.Cause, tx.Request.Action = kernel.RunnerActor(j.Runner, j.RunnerName), tx.ByRunner
 	}
 }
 

@@ -306,6 +306,7 @@ func (ex *Execution) ReportDeath(ctx context.Context, s runners.Session, id fair
 	}
 	message := diagnosis.Death(d.Cause, d.ExitCode, d.Signal, fairlead.Clip(strings.TrimSpace(d.Message), 2000))
 	return ex.Transact(ctx, "report death of job "+string(id), func(tx *kernel.Tx) error {
+		tx.ByRunner = "report-died"
 		r, err := runnersJob(tx, s, id)
 		if err != nil {
 			return err

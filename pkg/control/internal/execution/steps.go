@@ -193,6 +193,7 @@ func (ex *Execution) FinishJob(ctx context.Context, h kernel.Holder, rep Report)
 		return err
 	}
 	return ex.Transact(ctx, "finish job "+string(h.Job), func(tx *kernel.Tx) error {
+		tx.ByRunner = "finish-job"
 		r, err := ex.Store.Job(ctx, h.Job)
 		if err != nil {
 			return err

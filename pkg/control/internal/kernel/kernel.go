@@ -194,6 +194,7 @@ type Tx struct {
 	Ctx        context.Context
 	Now        time.Time
 	Again      bool                               // an earlier try of this commit failed, and may still have been applied
+	ByRunner   string                             // operation of the runner API that ends a job, for the audit; "": the control plane acts by itself
 	Given      *store.Stored[store.Runner]        // the runner that this commit binds the install to
 	Outputs    map[string]map[string]store.Output // read from blobs, by blob key
 	components map[string]store.Stored[store.Component]

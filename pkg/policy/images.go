@@ -72,7 +72,7 @@ func sets(c changeset.Change) bool {
 	return c.Action != changeset.Move && (c.Action != changeset.Import || len(c.Changed) > 0)
 }
 
-// hasContainers reports whether objects of the kind can have containers. Kinds of Kubernetes have a version before a space.
+// hasContainers reports whether images of objects of the kind are judged. Kinds of Kubernetes have a version before a space.
 func hasContainers(kind string) bool {
 	if kind == "v1 Secret" || kind == "v1 ConfigMap" || kind == helmRelease || strings.HasSuffix(kind, " "+bundle.Definition) {
 		return false

@@ -26,7 +26,7 @@ import (
 
 func (c *cli) audit() *cobra.Command {
 	return noun("audit", "Show and verify who changed what",
-		"Each change by a person or a program has an entry, and so has the end of each job that\nmay have changed something. The entries of each install are\nchained by their hashes, and the control plane signs the heads of the chains about each\nminute. An export can be verified without the control plane.",
+		"Each change by a person or a program has an entry, and so has the end of each job that\nmay have changed something. The entries of each install are chained by their hashes, and\nthe control plane signs the heads of the chains about each minute. An export can be\nverified without the control plane.",
 		c.auditList(), c.auditExport(), c.auditVerify())
 }
 

@@ -539,3 +539,43 @@ func TestNewAgentReportsItsSeedBeforeSecretsAreSent(t *testing.T) {
 		}
 	})
 }
+
+// The customer makes the seed with the stack. A secret that comes before the runner has reported whether it has one would be one that
+// the control plane can read, so it is refused, whichever program sends it.
+func TestSecretsWaitForTheStack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStacked(t)
+		s.publish(strings.Replace(tiny, "components:\n", "inputs:\n  password: {type: string, sensitive: true}\ncomponents:\n", 1))
+		set := func() error {
+			_, err := s.UpdateInstall(s.ctx, org, "acme", control.InstallChange{Inputs: secretPassword()})
+			return err
+		}
+		variable := func() error {
+			_, err := s.SetVariables(s.ctx, control.User{Org: org}, control.VariableScope{Install: "acme"}, map[string]*control.Variable{"API_TOKEN": {Value: "hunter2-hunter2", Sensitive: true}})
+			return err
+		}
+		refused := func(when string) {
+			t.Helper()
+			for what, err := range map[string]error{"input": set(), "variable": variable()} {
+				if fairlead.CodeOf(err) != fairlead.CodeInputNotEncrypted {
+					t.Errorf("%s: a sensitive %s in the clear: %v", when, what, err)
+				}
+			}
+		}
+		v := s.create(control.NewStack{Account: customer, Region: "eu-central-1"})
+		refused("before the stack is made")
+		if expected, err := s.KeyExpected(s.ctx, org, "acme"); err != nil || expected {
+			t.Errorf("a person waits for the key of a stack that may be made in a week: %t, %v", expected, err)
+		}
+		session, err := s.open(firstReport(v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused("before the runner has reported whether it has a seed")
+		s.must("send a heartbeat without a seed", func() error {
+			return s.HeartbeatSession(s.ctx, session, control.Heartbeat{Capacity: 4, Configured: true})
+		})
+		s.must("set a variable on a stack without a seed", variable)
+		s.must("set a secret on a stack without a seed", set)
+	})
+}

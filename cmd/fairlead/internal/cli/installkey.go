@@ -116,6 +116,9 @@ func (c *cli) setEncrypted(ctx context.Context, cl *client.Client, install strin
 		return in, err
 	}
 	if in.Key == nil {
+		if _, err := c.mustEncrypt(cl, in); err != nil {
+			return in, err
+		}
 		change.Inputs = maps.Clone(change.Inputs)
 		if change.Inputs == nil {
 			change.Inputs = map[string]json.RawMessage{}
@@ -222,7 +225,7 @@ func (c *cli) mustEncrypt(cl *client.Client, in wire.Install) (bool, error) {
 	if awaitsStack(in) {
 		return false, &fairlead.Error{Kind: fairlead.KindUnavailable, Code: fairlead.CodeInstallKeyMissing,
 			Message: fmt.Sprintf("install %s has no key yet, because its runner's stack is not installed, so no secret was set", in.Name),
-			Hint:    fmt.Sprintf("Run `fairlead install stack %s --wait`, and then set the secret again.", in.Name)}
+			Hint:    fmt.Sprintf("Run `fairlead install stack %s --wait`, and then this command again.", in.Name)}
 	}
 	pinned, err := profile.PinnedKey(c.env.Getenv, cl.URL(), in.ID)
 	if err != nil || pinned == "" {

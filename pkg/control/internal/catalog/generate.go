@@ -23,9 +23,9 @@ func generate(tx *kernel.Tx, spec *appspec.App, values map[string]any) {
 func GenerateInputs(tx *kernel.Tx, inst *store.Install, v Version) error {
 	for _, in := range v.Spec.Inputs {
 		if _, given := inst.Inputs[in.Name]; in.Generate > 0 && !given {
-			if expected, err := keyExpected(tx, *inst, v.Spec); err != nil {
+			if encrypt, err := mustEncrypt(tx, *inst, v.Spec); err != nil {
 				return err
-			} else if expected {
+			} else if encrypt {
 				return &fairlead.Error{Kind: fairlead.KindConflict, Code: fairlead.CodeInputNotGenerated,
 					Message: fmt.Sprintf("the app generates the secret input %q, which install %s does not have yet", in.Name, inst.Name),
 					Hint:    "Deploy with {install.deploy} of this release: the command makes the value and encrypts it with the key of the install, so that the control plane does not know it.",

@@ -186,12 +186,12 @@ func (cat *Catalog) wantKey(ctx context.Context, org fairlead.OrgID, name string
 // severalRunners reports whether two runners run the jobs of an install. Their seeds may differ, so a person encrypts no input.
 func severalRunners(spec *appspec.App) bool { return spec.Sandbox != nil && spec.Sandbox.Runner != nil }
 
-// keyExpected reports whether a person encrypts the sensitive inputs of the install, with its key or as soon as the key is known.
-func keyExpected(tx *kernel.Tx, inst store.Install, spec *appspec.App) (bool, error) {
+// mustEncrypt reports whether a person encrypts the sensitive inputs of the install, with its key or as soon as the key is known.
+func mustEncrypt(tx *kernel.Tx, inst store.Install, spec *appspec.App) (bool, error) {
 	if inst.Key != nil || severalRunners(spec) {
 		return inst.Key != nil, nil
 	}
-	return kernel.Cached(tx, "key expected "+string(inst.ID), func() (bool, error) { return runners.KeyExpected(tx, inst) })
+	return kernel.Cached(tx, "must encrypt "+string(inst.ID), func() (bool, error) { return runners.MustEncrypt(tx, inst) })
 }
 
 // KeyExpected reports whether the install has a key, or gets one: its runner has a seed, or has a new agent that has not reported
@@ -203,12 +203,16 @@ func (cat *Catalog) KeyExpected(ctx context.Context, org fairlead.OrgID, name st
 	if err != nil || in.V.Key != nil {
 		return err == nil, err
 	}
-	expected, err := keyExpected(tx, in.V, app.Newest.Spec)
+	if severalRunners(app.Newest.Spec) {
+		return false, nil
+	}
+	expected, err := runners.KeyExpected(tx, in.V)
+	if err != nil {
+		return false, err
+	}
 	if expected {
 		cat.wantKey(ctx, org, name)
-	}
-	if err != nil || expected || severalRunners(app.Newest.Spec) {
-		return expected, err
+		return true, nil
 	}
 	return runners.KeyUndecided(tx, in.V)
 }
@@ -318,19 +322,18 @@ func inputContext(id fairlead.InstallID, name string) string {
 }
 
 // sealInputs merges given and secrets into the install's inputs, checks the result against the app, and seals sensitive values. A
-// sealed value that stays sensitive is not opened. If the install has a key, or its runner has a seed, a sensitive value must be
-// encrypted.
+// sealed value that stays sensitive is not opened.
 func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map[string]json.RawMessage, secrets map[string]Encrypted) error {
 	values, err := givenInputs(tx, *inst, spec, toCheck)
 	if err != nil {
 		return err
 	}
-	expected, err := keyExpected(tx, *inst, spec)
+	encrypt, err := mustEncrypt(tx, *inst, spec)
 	if err != nil {
 		return err
 	}
 	for name, raw := range given {
-		if decl, _ := spec.Input(name); decl.Sensitive && expected && string(bytes.TrimSpace(raw)) != "null" {
+		if decl, _ := spec.Input(name); decl.Sensitive && encrypt && string(bytes.TrimSpace(raw)) != "null" {
 			return notEncrypted(*inst, name)
 		}
 	}
@@ -351,11 +354,11 @@ func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map
 		}
 		values[name] = v
 	}
-	if !expected { // otherwise a person's program makes them: the control plane must not know them
+	if !encrypt { // otherwise a person's program makes them: the control plane must not know them
 		generate(tx, spec, values)
 	}
 	checked := spec
-	if expected && inst.Key == nil || inst.Inputs == nil {
+	if encrypt && inst.Key == nil || inst.Inputs == nil {
 		checked = secretsLater(spec)
 	}
 	if err := checked.CheckGiven(values); err != nil {

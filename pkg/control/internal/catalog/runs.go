@@ -71,7 +71,7 @@ func paramContext(id fairlead.DeploymentID, name string) string {
 // EncryptedParams returns the params of a run that a person encrypted, in their stored form. If the install has a key, or its runner
 // has a seed, a sensitive param must be encrypted.
 func EncryptedParams(tx *kernel.Tx, inst store.Install, v Version, a appspec.Action, given map[string]json.RawMessage, secrets map[string]Encrypted) (map[string]store.Input, error) {
-	expected, err := keyExpected(tx, inst, v.Spec)
+	encrypt, err := mustEncrypt(tx, inst, v.Spec)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func EncryptedParams(tx *kernel.Tx, inst store.Install, v Version, a appspec.Act
 	sensitive := map[string]bool{}
 	for _, p := range a.Params {
 		sensitive[p.Name] = p.Sensitive
-		if raw, ok := given[p.Name]; ok && p.Sensitive && expected && string(bytes.TrimSpace(raw)) != "null" {
+		if raw, ok := given[p.Name]; ok && p.Sensitive && encrypt && string(bytes.TrimSpace(raw)) != "null" {
 			return nil, &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInputNotEncrypted,
 				Message: fmt.Sprintf("the sensitive param %q of action %s is not encrypted: only the customer's side may read it", p.Name, a.Name),
 				Hint:    "Run the action with a client of this release, which encrypts it with the key of the install.", Args: fairlead.Args{Install: inst.Name}}

@@ -208,8 +208,8 @@ func encryptedVariable(tx *kernel.Tx, org fairlead.OrgID, of VariableScope, name
 		_, err := keyOfValue(in.V, fmt.Sprintf("variable %q", name), *v.Encrypted)
 		return v.Encrypted, err
 	}
-	expected, err := keyExpected(tx, in.V, app.Newest.Spec)
-	if err == nil && expected {
+	encrypt, err := mustEncrypt(tx, in.V, app.Newest.Spec)
+	if err == nil && encrypt {
 		err = &fairlead.Error{Kind: fairlead.KindInvalid, Code: fairlead.CodeInputNotEncrypted,
 			Message: fmt.Sprintf("the sensitive variable %s of install %s is not encrypted: only the customer's side may read it", name, in.V.Name),
 			Hint:    "Set it with a client of this release, which encrypts it with the key of the install.", Args: fairlead.Args{Install: in.V.Name}}

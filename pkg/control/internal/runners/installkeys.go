@@ -27,6 +27,27 @@ func KeyExpected(tx *kernel.Tx, in store.Install) (bool, error) {
 	return ok && r.Seeded, err
 }
 
+// MustEncrypt reports whether the control plane refuses the install's secrets in the clear: its runner has a seed, or is the runner of
+// a stack that has not reported yet whether it has one. The customer makes the seed with the stack, so a secret that comes earlier would
+// be one that the control plane can read.
+func MustEncrypt(tx *kernel.Tx, in store.Install) (bool, error) {
+	if in.Key != nil {
+		return true, nil
+	}
+	r, ok, err := WouldServe(tx, in)
+	if err != nil || !ok || r.Seeded {
+		return ok && r.Seeded, err
+	}
+	stack, err := store.Optional(tx.Store.Stack(tx.Ctx, r.ID))
+	if err != nil || stack.V.Runner == "" {
+		return false, err
+	}
+	if stack.V.Report == nil {
+		return true, nil
+	}
+	return undecided(tx, r.ID)
+}
+
 // KeyUndecided reports whether a new agent of the install's runner has not reported yet whether it has a seed. A person waits with
 // secrets until then: in the clear they would come too early.
 func KeyUndecided(tx *kernel.Tx, in store.Install) (bool, error) {
@@ -34,7 +55,11 @@ func KeyUndecided(tx *kernel.Tx, in store.Install) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	sessions, err := tx.Store.Sessions(tx.Ctx, r.ID, undecidedSessions)
+	return undecided(tx, r.ID)
+}
+
+func undecided(tx *kernel.Tx, runner fairlead.RunnerID) (bool, error) {
+	sessions, err := tx.Store.Sessions(tx.Ctx, runner, undecidedSessions)
 	return slices.ContainsFunc(sessions, func(s store.Stored[store.Session]) bool {
 		return !s.V.Seedless && !s.V.Ended && tx.Now.Sub(s.V.Opened) < undecidedFor
 	}), err

@@ -403,7 +403,7 @@ func (s *server) startRoute(c *control.Control) {
 				return nil, err
 			}
 			st, err := c.StartJob(ctx, h.Job, h.Epoch, in.Body.StepID, strings.Split(in.Fields, ",")...)
-			out := wire.Started{Envelope: st.Envelope, KeySets: rawEach(st.KeySets), LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody)}
+			out := wire.Started{Envelope: st.Envelope, KeySets: rawEach(st.KeySets), LeaseToken: st.LeaseToken, StateToken: st.StateToken, RenewSeconds: int(st.RenewEvery / time.Second), MaxBody: int64(s.MaxBody), LogTailBytes: wire.MaxLogTail}
 			if err == nil {
 				log := c.LogTerms(ctx, h)
 				out.LogEveryMS, out.LogBulkMS = milliseconds(log.Every), milliseconds(log.Bulk)
@@ -524,6 +524,9 @@ func readCustomer(in *wire.CustomerMode) *fairlead.CustomerMode {
 func readReport(in wire.FinishRequest) control.Report {
 	rep := control.Report{Outcome: in.Outcome, Reason: fairlead.Reason(in.Reason), Message: in.Message, ExitCode: in.ExitCode, Mutated: in.Mutated,
 		Salvaged: (*job.Salvaged)(in.Salvaged), DiskFull: in.DiskFull, LogSize: in.Log.Size, LogCRC32: in.Log.CRC32, Truncated: in.Log.Truncated}
+	if in.LogTail != nil {
+		rep.LogTail = control.LogTail{Offset: in.LogTail.Offset, Data: in.LogTail.Data}
+	}
 	if in.Plan != nil {
 		rep.Plan = &control.Plan{Digest: in.Plan.Digest, NoOp: in.Plan.NoOp, Changes: deployment.Changes(in.Plan.Changes), NeedsSignature: in.Plan.NeedsSignature, Artifact: in.Plan.Artifact}
 		rep.ChangeSet = in.Plan.Summary

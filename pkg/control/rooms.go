@@ -99,6 +99,7 @@ type (
 	NewRun           = execution.NewRun
 	Plan             = execution.Plan
 	Report           = execution.Report
+	LogTail          = execution.LogTail
 	Started          = execution.Started
 	Swept            = execution.Swept
 	WarmHolder       = execution.WarmHolder

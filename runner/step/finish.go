@@ -89,13 +89,13 @@ func (a *execution) finish(ctx context.Context, c *client.Client, report wire.Fi
 		err = deliver()
 	}
 	if shortLog(err) { // a report with a log that is marked as truncated is better than no report
-		report.Log = wire.LogEnd{Truncated: true}
+		report.Log, report.LogTail = wire.LogEnd{Truncated: true}, nil
 		err = deliver()
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok && !stale(err) && (client.Refused(err) || tooLarge(err)) {
 		// The report itself is refused. A job without a reported end would be worse than a report without details.
 		a.Log.Error("the control plane refuses the report", "job", a.in.Job, "err", err)
-		report = wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonReportRefused), Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log,
+		report = wire.FinishRequest{Outcome: "failed", Reason: string(fairlead.ReasonReportRefused), Mutated: report.Mutated, ExitCode: report.ExitCode, Log: report.Log, LogTail: report.LogTail,
 			Message: "the control plane refused the job's report (" + http.StatusText(e.Status) + "): " + fairlead.Clip(e.Error(), maxMessage)}
 		err = deliver()
 	}

@@ -21,6 +21,8 @@ type logTransport interface {
 	append(ctx context.Context, offset int64, data []byte) (next int64, err error)
 	// end closes the log after all of it was sent.
 	end(ctx context.Context, e wire.LogEnd) error
+	// withReport reports whether the job's report may bring the last bytes of the log.
+	withReport() bool
 }
 
 // apiTransport appends through the runner API. It does not send the end of the log, because the job's report contains the
@@ -31,6 +33,7 @@ func (v apiTransport) append(ctx context.Context, offset int64, data []byte) (in
 	return v.log(ctx, offset, data)
 }
 func (apiTransport) end(context.Context, wire.LogEnd) error { return nil }
+func (apiTransport) withReport() bool                       { return true }
 
 // directTransport writes the log to CloudWatch Logs. The control plane reads the log there and indexes it.
 type directTransport struct {
@@ -48,6 +51,8 @@ func (v directTransport) append(ctx context.Context, offset int64, data []byte) 
 func (v directTransport) end(ctx context.Context, e wire.LogEnd) error {
 	return v.to.End(ctx, joblog.Info{Stream: v.stream, Size: e.Size, CRC32: e.CRC32, Ended: true, Truncated: e.Truncated})
 }
+
+func (directTransport) withReport() bool { return false }
 
 // fallbackTransport uses the primary transport until the primary fails. After that it uses the secondary transport. If the
 // primary lost bytes that it had accepted, the secondary requests these bytes by their offset: this disk has the whole log.
@@ -85,6 +90,13 @@ func (d *fallbackTransport) end(ctx context.Context, e wire.LogEnd) error {
 		return d.secondary.end(ctx, e)
 	}
 	return d.primary.end(ctx, e)
+}
+
+func (d *fallbackTransport) withReport() bool {
+	if d.failed.Load() {
+		return d.secondary.withReport()
+	}
+	return d.primary.withReport()
 }
 
 // newLogTransport returns the transport that the control plane's answer to the start request permits: CloudWatch with the

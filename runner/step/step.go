@@ -284,7 +284,7 @@ func (a *execution) work(ctx context.Context, c *client.Client, started wire.Sta
 	report := a.report(res, runErr, secrets)
 	a.encrypt(&report)
 	report = guard.reported(report)
-	report.Log = a.endLog(detached, lost, ship, transport)
+	report.Log, report.LogTail = a.endLog(detached, lost, ship, transport, tailOf(started, report))
 	code := a.finish(detached, c, report)
 	a.clean()
 	return code
@@ -311,8 +311,21 @@ func (a *execution) newLease(c *client.Client, started wire.Started, output *out
 	}
 }
 
-// endLog sends the rest of the log and returns its end. It stops early when the lease is lost.
-func (a *execution) endLog(detached context.Context, lost <-chan struct{}, ship *logship.Shipper, transport logTransport) wire.LogEnd {
+// roomyReport is the largest outputs, in bytes, of a report that also brings the end of the log. The log must never be the reason why
+// a front end refuses a report with its outputs.
+const roomyReport = 1 << 20
+
+// tailOf returns how many bytes of the log the report may bring.
+func tailOf(started wire.Started, report wire.FinishRequest) int64 {
+	if sizeOf(report.Outputs) > roomyReport {
+		return 0
+	}
+	return int64(min(started.LogTailBytes, wire.MaxLogTail))
+}
+
+// endLog sends the rest of the log and returns its end. It stops early when the lease is lost. It does not send the last most bytes if
+// the report may bring them, and returns them.
+func (a *execution) endLog(detached context.Context, lost <-chan struct{}, ship *logship.Shipper, transport logTransport, most int64) (wire.LogEnd, *wire.LogTail) {
 	// If this step dies after the end is saved, the agent uses the saved end to complete the log.
 	size, truncated := ship.Written()
 	if err := a.dir.SaveLogEnd(attempt.LogEnd{Size: size, Truncated: truncated}); err != nil {
@@ -321,7 +334,10 @@ func (a *execution) endLog(detached context.Context, lost <-chan struct{}, ship 
 	tail, cancel := context.WithTimeout(detached, logTailTimeout)
 	defer cancel()
 	stopTail := context.AfterFunc(contextUntil(lost, detached), cancel)
-	end, err := ship.Close(tail)
+	if !transport.withReport() {
+		most = 0
+	}
+	end, rest, err := ship.CloseTail(tail, most)
 	if err == nil {
 		err = transport.end(tail, end)
 	}
@@ -329,7 +345,7 @@ func (a *execution) endLog(detached context.Context, lost <-chan struct{}, ship 
 	if err != nil {
 		a.Log.Error("the control plane does not have the whole log", "err", err)
 	}
-	return end
+	return end, rest
 }
 
 // contextUntil returns a context that ends when ch is closed or parent ends.

@@ -414,6 +414,7 @@ type Started struct {
 	LogEveryMS   int               `json:"log_every_ms,omitempty" minimum:"0" doc:"How long the step may keep bytes of its log before it sends them; absent: the step's default"`
 	LogBulkMS    int               `json:"log_bulk_ms,omitempty" minimum:"0" doc:"How long the step may keep more than 8 KiB of its log before it sends them; absent: as log_every_ms"`
 	MaxBody      int64             `json:"max_body,omitempty" minimum:"0" doc:"The largest body of a request, in bytes, that the control plane's front end accepts. The step sends a larger body in parts; absent: it accepts every body"`
+	LogTailBytes int               `json:"log_tail_bytes,omitempty" minimum:"0" doc:"How many of the last bytes of the log the report of the job may bring; absent: none, the step sends the whole log first"`
 	Log          *LogAccess        `json:"log,omitempty" doc:"Access to the log without the API; absent if the control plane offers none"`
 	Cancel       *CancelMarker     `json:"cancel,omitempty" doc:"Where the step looks for a cancelation between two renewals; absent if the answer to a renewal waits for one"`
 }
@@ -464,6 +465,15 @@ type LogEnd struct {
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
+// MaxLogTail is the largest LogTail, in bytes. Most jobs print less, so their step needs no request for the log alone.
+const MaxLogTail = 32 << 10
+
+// LogTail is the last bytes of a log, from an offset to its end.
+type LogTail struct {
+	Offset int64  `json:"offset" minimum:"0"`
+	Data   []byte `json:"data" maxLength:"43692" doc:"At most 32 KiB; base64"`
+}
+
 // FinishRequest reports how a job ended. The control plane accepts one report for each
 // epoch. A repeated request changes nothing.
 type FinishRequest struct {
@@ -477,6 +487,7 @@ type FinishRequest struct {
 	Key      string                `json:"install_key,omitempty" maxLength:"100" doc:"The public key with which the step encrypts secrets of the install; absent: the runner has no seed"`
 	Moved    map[string]Moved      `json:"moved,omitempty" doc:"Secrets of the install that the control plane sealed and the step has encrypted, by place"`
 	Log      LogEnd                `json:"log"`
+	LogTail  *LogTail              `json:"log_tail,omitempty" doc:"The end of the log, if the step has not sent it before; log counts it too"`
 	Mutated  bool                  `json:"mutated,omitempty" doc:"The tool has started to change resources"`
 	Salvaged *Salvaged             `json:"salvaged,omitempty" doc:"File in which the runner keeps a state that the tool could not save"`
 	DiskFull bool                  `json:"disk_full,omitempty" doc:"A disk of the runner had no space left"`

@@ -185,24 +185,38 @@ func (s *Shipper) Written() (n int64, truncated bool) {
 // Close sends the rest of the log until ctx ends. It returns the size and checksum of the part that
 // arrived. If a part did not arrive, the log is marked as truncated, and the error is the reason.
 func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
+	end, _, err := s.CloseTail(ctx, 0)
+	return end, err
+}
+
+// CloseTail is Close, but returns the last bytes instead of sending them if there are at most most: the
+// report of the job brings them, without a request of their own. The end counts them as arrived.
+func (s *Shipper) CloseTail(ctx context.Context, most int64) (wire.LogEnd, *wire.LogTail, error) {
 	close(s.closed)
 	defer s.stop()
 	defer context.AfterFunc(ctx, s.stop)() // a running request may never get a response
 	<-s.done
 	defer s.file.Close()
-	for s.failure() == nil && s.pending() > 0 {
+	for s.failure() == nil && s.pending() > most {
 		if err := s.send(ctx); err != nil {
 			break
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var tail *wire.LogTail
+	if n := s.written - s.acked; s.err == nil && 0 < n && n <= most {
+		t := wire.LogTail{Offset: s.acked, Data: make([]byte, n)}
+		if _, err := s.file.ReadAt(t.Data, t.Offset); err == nil {
+			tail, s.acked = &t, s.written
+		}
+	}
 	sum := crc32.NewIEEE()
 	n, err := io.Copy(sum, io.NewSectionReader(s.file, 0, s.acked))
 	if err == nil {
 		err = s.err
 	}
-	return wire.LogEnd{Size: n, CRC32: sum.Sum32(), Truncated: s.truncated || n < s.written}, err
+	return wire.LogEnd{Size: n, CRC32: sum.Sum32(), Truncated: s.truncated || n < s.written}, tail, err
 }
 
 // maxSpool is the largest file that a Shipper writes with the default Options. A larger file was not

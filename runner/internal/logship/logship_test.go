@@ -386,3 +386,34 @@ func TestShorterIntervalSendsWaitingBytes(t *testing.T) {
 		}
 	})
 }
+
+// The report of the job brings the last bytes of a log, if they are few. A longer rest is sent as before.
+func TestSmallRestComesWithTheReport(t *testing.T) {
+	for name, c := range map[string]struct {
+		rest string
+		most int64
+		tail bool
+	}{
+		"a small rest":           {"the end", 7, true},
+		"a rest that is too big": {"the end.", 7, false},
+		"no rest":                {"", 7, false},
+		"no rest is accepted":    {"the end", 0, false},
+	} {
+		r := newRemote()
+		s := open(t, r, logship.Options{Every: time.Hour})
+		write(t, s, "sent before\n")
+		<-r.got
+		write(t, s, c.rest)
+		end, tail, err := s.CloseTail(t.Context(), c.most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := "sent before\n" + c.rest
+		if end.Size != int64(len(whole)) || end.CRC32 != crc32.ChecksumIEEE([]byte(whole)) || end.Truncated {
+			t.Errorf("%s: the log ends with %+v", name, end)
+		}
+		if (tail != nil) != c.tail || tail != nil && (string(tail.Data) != c.rest || tail.Offset != 12 || string(r.log) != "sent before\n") || tail == nil && string(r.log) != whole {
+			t.Errorf("%s: the rest is %+v, and the control plane has %q", name, tail, r.log)
+		}
+	}
+}

@@ -74,9 +74,14 @@ func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int6
 	if err != nil {
 		return 0, err
 	}
+	next, err := ex.appendLog(ctx, h, r.V.Runner, offset, data)
+	return next, logError(h.Job, err)
+}
+
+func (ex *Execution) appendLog(ctx context.Context, h kernel.Holder, runner fairlead.RunnerID, offset int64, data []byte) (int64, error) {
 	stream := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
-	log := joblog.Budgeted{Log: ex.Log, Runner: string(r.V.Runner), Budget: ex.LogBudget, Now: ex.Now, OnCut: func(s joblog.Stream) {
-		ex.Logger.Warn("a log was cut: its runner has used up its budget of log bytes", "stream", s.String(), "runner", r.V.Runner)
+	log := joblog.Budgeted{Log: ex.Log, Runner: string(runner), Budget: ex.LogBudget, Now: ex.Now, OnCut: func(s joblog.Stream) {
+		ex.Logger.Warn("a log was cut: its runner has used up its budget of log bytes", "stream", s.String(), "runner", runner)
 	}}
 	next, err := log.Append(ctx, stream, offset, data)
 	if errors.Is(err, joblog.ErrNotFound) {
@@ -85,7 +90,7 @@ func (ex *Execution) AppendLog(ctx context.Context, h kernel.Holder, offset int6
 			next, err = log.Append(ctx, stream, offset, data)
 		}
 	}
-	return next, logError(h.Job, err)
+	return next, err
 }
 
 // RescueLog is AppendLog for the agent of a step that died before it sent its complete
@@ -148,6 +153,13 @@ type Report struct {
 	LogSize   int64
 	LogCRC32  uint32
 	Truncated bool
+	LogTail   LogTail // the bytes of the log that the step has not sent before; LogSize counts them
+}
+
+// LogTail is the end of a log, from an offset. Without data the writer has sent the whole log before.
+type LogTail struct {
+	Offset int64
+	Data   []byte
 }
 
 // Built is the result of a build.
@@ -332,9 +344,24 @@ func finishedBy(j store.Job, h kernel.Holder, k job.Kind) bool {
 	return false
 }
 
-// endLog compares the log with the size and checksum of its writer, and ends it.
+// endLog stores the end of the log that the report brings, compares the log with the size and checksum of its writer, and ends it.
 func (ex *Execution) endLog(ctx context.Context, h kernel.Holder, rep Report) error {
 	s := joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}
+	if len(rep.LogTail.Data) > 0 {
+		r, err := ex.Store.Job(ctx, h.Job)
+		if err != nil {
+			return err
+		}
+		switch _, err = ex.appendLog(ctx, h, r.V.Runner, rep.LogTail.Offset, rep.LogTail.Data); {
+		case errors.Is(err, joblog.ErrCut), errors.Is(err, joblog.ErrDiverged), errors.Is(err, joblog.ErrFull):
+			// The log lacks these bytes for good, and is marked as truncated below. The job's outcome matters more.
+		case errors.Is(err, joblog.ErrFenced), errors.Is(err, joblog.ErrMoved), errors.Is(err, joblog.ErrExpired):
+			// The log has ended, with the first report if this one repeats it. If a later attempt has the lease, FinishJob refuses
+			// the report.
+		case err != nil:
+			return logError(h.Job, err)
+		}
+	}
 	chunk, err := ex.Log.Read(ctx, s, max(0, rep.LogSize), 1) // only to get its Info, so at its end
 	if errors.Is(err, joblog.ErrNotFound) && rep.LogSize > 0 {
 		err = &joblog.OffsetError{Want: 0} // a power failure lost the whole stream; its writer still has it

@@ -117,12 +117,15 @@ func (r *request) op() string { return "commit at " + r.writes[0].Item.Key.Strin
 // returns an error, certain reports whether it is certain that the transaction has changed
 // nothing.
 func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, err error) {
+	known := e.cache.take(batch)
+	var now map[engine.Key]engine.Item // what is durable at the end
+	defer func() { e.cache.settle(now) }()
 	tx, err := e.db.Write.BeginTx(ctx, nil)
 	if err != nil {
 		return true, err
 	}
 	defer func() { _ = tx.Rollback() }() // after a successful Commit, Rollback does nothing
-	t := transaction{records: e.records, notes: e.notes, writers: writers{
+	t := transaction{records: e.records, notes: e.notes, known: known, now: map[engine.Key]engine.Item{}, gone: map[engine.Key]bool{}, writers: writers{
 		get:   tx.StmtContext(ctx, e.write.get),
 		peek:  tx.StmtContext(ctx, e.write.peek),
 		put:   tx.StmtContext(ctx, e.write.put),
@@ -140,6 +143,12 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (certain bool, 
 		// SQLite rolls back when the disk has no space for the log. After any other failure
 		// of COMMIT it is unknown whether the log reached the disk.
 		return fairlead.CodeOf(sqlitedb.Classify("commit", err)) == fairlead.CodeDiskFull, err
+	}
+	now = t.now
+	for k, it := range known {
+		if _, changed := now[k]; !changed && !t.gone[k] {
+			now[k] = it
+		}
 	}
 	if e.records != nil {
 		signal(e.changed)
@@ -163,6 +172,10 @@ type transaction struct {
 	records func(engine.Key) bool
 	notes   bool
 	any     bool // a change with a note was recorded
+	// known has items as they were before the transaction; now has those that it has written, and gone those that it has deleted. An item
+	// that none of them has must be read.
+	known, now map[engine.Key]engine.Item
+	gone       map[engine.Key]bool
 }
 
 // apply runs one commit in the transaction. The commit sees the changes of the earlier
@@ -188,8 +201,12 @@ func (t *transaction) apply(ctx context.Context, r *request) error {
 		switch w.Op {
 		case engine.Put:
 			_, err = t.put.ExecContext(ctx, values(&w.Item, versions[i]+1, r.token)...)
+			t.now[w.Item.Key] = written(w.Item, versions[i]+1, r.token)
+			delete(t.gone, w.Item.Key)
 		case engine.Delete:
 			_, err = t.del.ExecContext(ctx, []byte(w.Item.Key.Partition), []byte(w.Item.Key.Sort))
+			delete(t.now, w.Item.Key)
+			t.gone[w.Item.Key] = true
 		case engine.Check:
 		}
 		if err != nil {
@@ -199,8 +216,27 @@ func (t *transaction) apply(ctx context.Context, r *request) error {
 	return nil
 }
 
+// written returns an item as a read of it would, after a commit has written it.
+func written(it engine.Item, version int64, token string) engine.Item {
+	it = clone(it)
+	it.Version, it.Token, it.Note = version, token, nil
+	if it.Body == nil {
+		it.Body = []byte{} // as it is stored
+	}
+	it.Expires = engine.ExpiryTime(engine.ExpirySeconds(it.Expires))
+	return it
+}
+
 // stored returns the version and token of the item at k, or 0 and "".
 func (t transaction) stored(ctx context.Context, k engine.Key) (version int64, token string, err error) {
+	if t.gone[k] {
+		return 0, "", nil
+	}
+	for _, items := range []map[engine.Key]engine.Item{t.now, t.known} {
+		if it, ok := items[k]; ok {
+			return it.Version, it.Token, nil
+		}
+	}
 	err = t.peek.QueryRowContext(ctx, []byte(k.Partition), []byte(k.Sort)).Scan(&version, &token)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, "", nil

@@ -35,6 +35,8 @@ type Engine struct {
 	read  readers
 	write writers
 
+	cache *cache
+
 	writer chan struct{} // the lock of the writing connection: contains a value while a caller runs a transaction
 
 	records func(engine.Key) bool
@@ -56,7 +58,7 @@ func Open(ctx context.Context, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{db: db, writer: make(chan struct{}, 1), records: opts.Record, changed: make(chan struct{}, 1), notes: opts.Notes, noted: make(chan struct{}, 1)}
+	e := &Engine{db: db, cache: newCache(), writer: make(chan struct{}, 1), records: opts.Record, changed: make(chan struct{}, 1), notes: opts.Notes, noted: make(chan struct{}, 1)}
 	if err := db.Migrate(ctx, steps()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -103,13 +105,28 @@ func (e *Engine) pruneSome(ctx context.Context, now time.Time, limit int) (int64
 	if err != nil {
 		return 0, err
 	}
-	return res.RowsAffected()
+	n, err := res.RowsAffected()
+	if n > 0 || err != nil {
+		e.cache.clear()
+	}
+	return n, err
 }
 
 // Get implements engine.Engine.
 func (e *Engine) Get(ctx context.Context, k engine.Key) (engine.Item, error) {
-	it, err := get(ctx, e.read.get, k)
-	if err != nil && !errors.Is(err, engine.ErrNotFound) {
+	ctx, err := sqlitedb.Short(ctx)
+	if err != nil {
+		return engine.Item{}, err
+	}
+	it, found, began := e.cache.get(k)
+	if found {
+		return it, nil
+	}
+	it, err = get(ctx, e.read.get, k)
+	switch {
+	case err == nil:
+		e.cache.add(it, began)
+	case !errors.Is(err, engine.ErrNotFound):
 		err = sqlitedb.Classify("get "+k.String(), err)
 	}
 	return it, err

@@ -21,6 +21,9 @@ func (e *Engine) Query(ctx context.Context, q engine.Query) (engine.Page, error)
 	if err != nil {
 		return engine.Page{}, err
 	}
+	if ctx, err = sqlitedb.Short(ctx); err != nil { // it reads at most engine.MaxPage items
+		return engine.Page{}, err
+	}
 	args = append(args, limit+1) // the additional item shows whether there is a next page
 	page, err := e.page(ctx, q, limit, args)
 	if err != nil {

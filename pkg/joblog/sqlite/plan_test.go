@@ -24,7 +24,7 @@ func TestNoStatementScansATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, statement := range []string{
-		findStream, openStream, fencedStream, insertChunk, growStream, endStream, readChunks, listStreams, dropJob,
+		findStream, openStream, openEnded, anyStream, fencedStream, insertChunk, growStream, endStream, readChunks, listStreams, dropJob,
 	} {
 		rows, err := db.Write.Query("EXPLAIN QUERY PLAN "+statement, 1, 2, 3)
 		if err != nil {

@@ -41,6 +41,12 @@ const (
 	openStream = `INSERT INTO log_streams (job, epoch) SELECT ?1, ?2
 		WHERE NOT EXISTS (SELECT 1 FROM log_streams WHERE job = ?1 AND epoch >= ?2)`
 
+	// openEnded adds an empty stream that has ended, unless it exists or is fenced.
+	openEnded = `INSERT INTO log_streams (job, epoch, ended, truncated) SELECT ?1, ?2, 1, ?3
+		WHERE NOT EXISTS (SELECT 1 FROM log_streams WHERE job = ?1 AND epoch >= ?2)`
+
+	anyStream = `SELECT EXISTS (SELECT 1 FROM log_streams WHERE job = ?)`
+
 	fencedStream = `SELECT EXISTS (SELECT 1 FROM log_streams WHERE job = ? AND epoch > ?)`
 
 	insertChunk = `INSERT INTO log_chunks (stream, start, data) VALUES (?, ?, ?)`

@@ -2,6 +2,9 @@
 // table log_streams has a row for each stream, with its size and checksum. The table
 // log_chunks has a row for each chunk. Append changes both tables in one transaction, so the
 // checksum always matches the bytes.
+//
+// A new stream of a job's first attempt has no row until it has a byte or ends. If the process is
+// killed before, the stream is lost, and its writer, which gets joblog.ErrNotFound, opens it again.
 package sqlite
 
 import (
@@ -9,6 +12,8 @@ import (
 	"database/sql"
 	"errors"
 	"hash/crc32"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/pkg/joblog"
@@ -26,8 +31,13 @@ type Log struct {
 	db    *sqlitedb.DB
 	board wake.Board
 
+	mu     sync.Mutex
+	opened map[string]bool // the jobs whose first attempt has an open stream without a row
+
 	statements sqlitedb.Statements
 	open       *sql.Stmt
+	openEnded  *sql.Stmt
+	any        *sql.Stmt
 	fenced     *sql.Stmt
 	end        *sql.Stmt
 	insert     *sql.Stmt
@@ -48,8 +58,10 @@ func New(db *sqlitedb.DB) (*Log, error) {
 	if err := db.Migrate(ctx, migrations); err != nil {
 		return nil, err
 	}
-	l := &Log{db: db}
+	l := &Log{db: db, opened: map[string]bool{}}
 	l.open = l.statements.Prepare(ctx, db.Write, openStream)
+	l.openEnded = l.statements.Prepare(ctx, db.Write, openEnded)
+	l.any = l.statements.Prepare(ctx, db.Write, anyStream)
 	l.fenced = l.statements.Prepare(ctx, db.Write, fencedStream)
 	l.end = l.statements.Prepare(ctx, db.Write, endStream)
 	l.insert = l.statements.Prepare(ctx, db.Write, insertChunk)
@@ -64,10 +76,44 @@ func New(db *sqlitedb.DB) (*Log, error) {
 	return l, nil
 }
 
-// Close closes the log's statements, but not the database. No other method may run at the
-// same time.
+// Close stores the streams that have no row, and closes the log's statements, but not the database.
+// No other method may run at the same time.
 func (l *Log) Close() error {
-	return sqlitedb.Classify("close log", l.statements.Close())
+	var errs []error
+	for job := range l.opened {
+		errs = append(errs, l.keep(context.Background(), joblog.Stream{Job: job, Epoch: 1}))
+	}
+	return sqlitedb.Classify("close log", errors.Join(append(errs, l.statements.Close())...))
+}
+
+// isOpened reports whether the stream is open without a row. A caller asks before it looks for the
+// row: the row exists before the stream stops being one without.
+func (l *Log) isOpened(s joblog.Stream) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.Epoch == 1 && l.opened[s.Job]
+}
+
+func (l *Log) setOpened(s joblog.Stream, opened bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if opened {
+		l.opened[s.Job] = true
+	} else {
+		delete(l.opened, s.Job)
+	}
+}
+
+// keep stores a stream that is open without a row.
+func (l *Log) keep(ctx context.Context, s joblog.Stream) error {
+	if !l.isOpened(s) {
+		return nil
+	}
+	if _, err := l.open.ExecContext(ctx, s.Job, s.Epoch); err != nil {
+		return err
+	}
+	l.setOpened(s, false)
+	return nil
 }
 
 // Open implements joblog.Log.
@@ -78,6 +124,17 @@ func (l *Log) Open(ctx context.Context, s joblog.Stream) error {
 	ctx, err := sqlitedb.Short(ctx)
 	if err != nil {
 		return err
+	}
+	if s.Epoch == 1 {
+		var exists bool
+		if err := l.any.QueryRowContext(ctx, s.Job).Scan(&exists); err != nil || !exists {
+			if err == nil {
+				l.setOpened(s, true)
+			}
+			return sqlitedb.Classify("open log "+s.String(), err)
+		}
+	} else if err := l.keep(ctx, joblog.Stream{Job: s.Job, Epoch: 1}); err != nil {
+		return sqlitedb.Classify("open log "+s.String(), err)
 	}
 	added, err := sqlitedb.Changed(l.open.ExecContext(ctx, s.Job, s.Epoch))
 	if err == nil && !added { // the stream exists or is fenced
@@ -99,7 +156,13 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 	if err != nil {
 		return 0, err
 	}
+	opened := l.isOpened(s)
 	err = l.db.Update(ctx, func(tx *sql.Tx) error {
+		if opened {
+			if _, err := tx.StmtContext(ctx, l.open).ExecContext(ctx, s.Job, s.Epoch); err != nil {
+				return err
+			}
+		}
 		st, err := findIn(ctx, tx.StmtContext(ctx, l.find), s)
 		if err != nil {
 			return err
@@ -110,11 +173,14 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
-		grown = true
+		grown = true // the row of a stream that had none stays too
 		return l.store(ctx, tx, st, fresh)
 	})
 	if err != nil {
 		return 0, sqlitedb.Classify("append to log "+s.String(), err)
+	}
+	if opened && grown {
+		l.setOpened(s, false)
 	}
 	if grown {
 		l.board.Changed(s)
@@ -201,6 +267,16 @@ func (l *Log) End(ctx context.Context, s joblog.Stream, truncated bool) error {
 
 // endIn marks the stream as ended and returns its size.
 func (l *Log) endIn(ctx context.Context, s joblog.Stream, truncated bool) (size int64, err error) {
+	if l.isOpened(s) {
+		added, err := sqlitedb.Changed(l.openEnded.ExecContext(ctx, s.Job, s.Epoch, truncated))
+		if err != nil {
+			return 0, err
+		}
+		l.setOpened(s, false)
+		if added {
+			return 0, nil
+		}
+	}
 	found := false
 	rows, err := l.end.QueryContext(ctx, truncated, s.Job, s.Epoch)
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
@@ -231,10 +307,13 @@ func (l *Log) Read(ctx context.Context, s joblog.Stream, offset int64, limit int
 }
 
 func (l *Log) chunk(ctx context.Context, s joblog.Stream, offset int64, limit int) (joblog.Chunk, error) {
+	opened := l.isOpened(s)
 	// Most readers are at the end of the stream and need only this statement. The statement
 	// uses the connection that writes, because a connection that reads drops its page cache
 	// after each commit.
-	if st, err := findIn(ctx, l.find, s); err != nil || offset >= st.info.Size {
+	if st, err := findIn(ctx, l.find, s); opened && errors.Is(err, joblog.ErrNotFound) {
+		return joblog.Chunk{Info: joblog.Info{Stream: s}, Next: offset}, nil
+	} else if err != nil || offset >= st.info.Size {
 		return joblog.Chunk{Info: st.info, Next: offset, Ended: st.info.Ended}, err
 	}
 	// Both statements must read the same snapshot. Otherwise a Drop between the statements
@@ -278,7 +357,11 @@ func (l *Log) Followed(ctx context.Context, s joblog.Stream) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	opened := l.isOpened(s)
 	st, err := findIn(ctx, l.find, s)
+	if opened && errors.Is(err, joblog.ErrNotFound) {
+		return l.board.Followed(s), nil
+	}
 	if err != nil {
 		return false, sqlitedb.Classify("look for followers of log "+s.String(), err)
 	}
@@ -296,6 +379,9 @@ func (l *Log) Cut(ctx context.Context, s joblog.Stream) error {
 	ctx, err := sqlitedb.Short(ctx)
 	if err != nil {
 		return err
+	}
+	if err := l.keep(ctx, s); err != nil {
+		return sqlitedb.Classify("cut log "+s.String(), err)
 	}
 	if _, err = l.db.Write.ExecContext(ctx, cutStream, s.Job, s.Epoch); err == nil {
 		_, err = findIn(ctx, l.find, s) // ErrNotFound if the stream was never opened
@@ -339,6 +425,8 @@ func (l *Log) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 		return nil, err
 	}
 	var infos []joblog.Info
+	first := joblog.Stream{Job: job, Epoch: 1}
+	opened := l.isOpened(first)
 	rows, err := l.db.Read.QueryContext(ctx, listStreams, job)
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		i := joblog.Info{Stream: joblog.Stream{Job: job}}
@@ -349,6 +437,9 @@ func (l *Log) Streams(ctx context.Context, job string) ([]joblog.Info, error) {
 	if err != nil {
 		return nil, sqlitedb.Classify("list logs of job "+job, err)
 	}
+	if opened && (len(infos) == 0 || infos[0].Stream != first) {
+		infos = slices.Insert(infos, 0, joblog.Info{Stream: first})
+	}
 	return infos, nil
 }
 
@@ -358,6 +449,13 @@ func (l *Log) Drop(ctx context.Context, job string) error {
 		return err
 	}
 	var dropped []joblog.Stream
+	if first := (joblog.Stream{Job: job, Epoch: 1}); l.isOpened(first) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l.setOpened(first, false)
+		dropped = append(dropped, first)
+	}
 	rows, err := l.db.Write.QueryContext(ctx, dropJob, job) // one statement is one transaction
 	err = sqlitedb.Each(rows, err, func(row *sql.Rows) error {
 		s := joblog.Stream{Job: job}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -14,9 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	_ "modernc.org/sqlite" // to delete a message from the server's queue file
-
 	"github.com/fairlead/fairlead/pkg/api/wire"
 )
 
@@ -25,8 +21,7 @@ import (
 const noticeFor = 3 * time.Minute
 
 // measureDetect kills steps and a whole host during an apply and measures the time until
-// their jobs are lost. It also deletes a wake-up and measures the time until an agent
-// claims the job.
+// their jobs are lost.
 func measureDetect(ctx context.Context, b *bench) (err error) {
 	p, err := startPlane(ctx, b, "detect")
 	if err != nil {
@@ -42,26 +37,11 @@ func measureDetect(ctx context.Context, b *bench) (err error) {
 	}
 	b.set("dead_step_s_p50", quantile(took, 0.5))
 	b.set("dead_step_s_max", quantile(took, 1))
-	// The two measurements mostly wait, so they can run at the same time.
-	g, ctx := errgroup.WithContext(ctx)
-	var host, wake time.Duration
-	g.Go(func() (err error) {
-		if host, err = killHost(ctx, b, p); err != nil {
-			err = fmt.Errorf("dead host: %w", err)
-		}
-		return err
-	})
-	g.Go(func() (err error) {
-		if wake, err = loseWakeUp(ctx, b, p); err != nil {
-			err = fmt.Errorf("lost wake-up: %w", err)
-		}
-		return err
-	})
-	if err := g.Wait(); err != nil {
-		return err
+	host, err := killHost(ctx, b, p)
+	if err != nil {
+		return fmt.Errorf("dead host: %w", err)
 	}
 	b.set("dead_host_s", host.Seconds())
-	b.set("lost_wakeup_s", wake.Seconds())
 	return nil
 }
 
@@ -129,37 +109,6 @@ func killHost(ctx context.Context, b *bench, p *plane) (time.Duration, error) {
 		_ = syscall.Kill(d.pid, syscall.SIGKILL) // fails only if the descendant died with its parent
 	}
 	return p.noticed(ctx, jobs)
-}
-
-// loseWakeUp deletes the message of a queued job from the queue and starts the runner's
-// agent. It returns the time from the job's creation to its claim by the server's clock.
-func loseWakeUp(ctx context.Context, b *bench, p *plane) (_ time.Duration, err error) {
-	if _, err := p.CreateRunner(ctx, wire.CreateRunnerRequest{Name: "wake"}); err != nil {
-		return 0, err
-	}
-	j, err := p.CheckRunner(ctx, "wake")
-	if err != nil {
-		return 0, err
-	}
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(p.dir, "data", "queue.db")+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	gone, err := db.ExecContext(ctx, `DELETE FROM queue_messages WHERE instr(body, ?) > 0`, j.ID)
-	if err != nil {
-		return 0, fmt.Errorf("delete the message: %w", err)
-	}
-	if n, err := gone.RowsAffected(); err != nil || n != 1 {
-		return 0, fmt.Errorf("%d messages were deleted, want 1: %w", n, err)
-	}
-	if _, err := p.startAgent(ctx, "wake", 1, b.tool); err != nil {
-		return 0, err
-	}
-	if j, err = awaitJob(ctx, p.Client, j.ID); err != nil {
-		return 0, err
-	}
-	return j.ClaimedAt.Sub(j.CreatedAt), nil
 }
 
 // applySleeper deploys an install of "sleeper" and returns its apply job.

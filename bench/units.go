@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -144,7 +144,7 @@ func startMetered(ctx context.Context, b *bench, meter *enginetest.MeterEngine, 
 		return ed25519.Sign(key, message), nil
 	}
 	m.control = control.New(control.Deps{
-		Store: store.New(meter), Queue: countedQueue{queuetest.Memory(time.Now, 5), t}, Log: joblogtest.Memory(), Blobs: countedBlobs{blobtest.Memory(), t},
+		Store: store.New(meter), Queue: countedQueue{memory.New(time.Now, 5), t}, Log: joblogtest.Memory(), Blobs: countedBlobs{blobtest.Memory(), t},
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewRemoteSigner(key.Public().(ed25519.PublicKey), sign), Minter: identity.NewMinter(mint),
 		IDs: fairlead.RandomIDs(time.Now), Now: time.Now, Logger: logger, Intervals: control.Metered(),
 	})

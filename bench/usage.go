@@ -21,7 +21,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -266,7 +266,7 @@ func watchHour(ctx context.Context) (usage, error) {
 	}
 	mint := make([]byte, identity.MinKey)
 	c := control.New(control.Deps{
-		Store: store.New(meter), Queue: countedQueue{queuetest.Memory(clock, 5), t}, Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
+		Store: store.New(meter), Queue: countedQueue{memory.New(clock, 5), t}, Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Minter: identity.NewMinter(mint), IDs: fairlead.RandomIDs(clock), Now: clock, Logger: slog.New(slog.DiscardHandler), Intervals: control.Metered(),
 		Signer: events.NewRemoteSigner(key.Public().(ed25519.PublicKey), func(_ context.Context, m []byte) ([]byte, error) { return ed25519.Sign(key, m), nil }),
 	})

@@ -32,7 +32,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -123,7 +123,7 @@ func newPlaneOn(t *testing.T, e engine.Engine, ln net.Listener, transport *http.
 	signer, spare := events.NewSigner(key), events.NewSigner(spareKey)
 	p.Control = control.New(control.Deps{
 		Spare: spare.Public(), SigningKeys: controltest.NewKeys(signer, spare),
-		Store: store.New(e), Queue: queuetest.Memory(time.Now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
+		Store: store.New(e), Queue: memory.New(time.Now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: signer, Minter: p.minter, IDs: ids, Now: time.Now, Logger: logger,
 	})
 	if err := p.RegisterToken(t.Context(), fairlead.DefaultOrg, "admin", p.api); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/queue"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -157,7 +157,7 @@ func TestDispatchReportsAllDespiteFailures(t *testing.T) {
 		records = e.since(0)
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		bus, q := eventbustest.Memory(), &failing{Queue: queuetest.Memory(time.Now, 5)}
+		bus, q := eventbustest.Memory(), &failing{Queue: memory.New(time.Now, 5)}
 		d := &control.Dispatcher{Queue: q, Bus: bus, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
 		var mu sync.Mutex
 		bad := rapid.SliceOfN(rapid.Bool(), 1, 40).Draw(t, "failures")

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/identity"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/engine"
@@ -91,7 +91,7 @@ func newPlaneOf(t *testing.T, e engine.Engine, now func() time.Time, sleep func(
 	}
 	p := &plane{sleep: sleep, t: t, ctx: ctx, pub: key.Public().(ed25519.PublicKey), cloud: map[string]string{}, plans: map[string]string{}}
 	p.Control = control.New(control.Deps{
-		Store: store.New(e), Queue: queuetest.Memory(now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
+		Store: store.New(e), Queue: memory.New(now, 5), Log: joblogtest.Memory(), Blobs: blobtest.Memory(),
 		Sealer: seal.NewKeyring(seal.GenerateKey()), Signer: events.NewSigner(key),
 		Minter: identity.NewMinter(make([]byte, identity.MinKey)), IDs: fairlead.RandomIDs(now), Now: now,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),

@@ -10,6 +10,8 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/joblog"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
 )
 
@@ -178,6 +180,33 @@ func TestLostWakeUpIsSentAgain(t *testing.T) {
 	})
 }
 
+// A control plane on one machine has its wake-ups in memory. When it starts again, each queued job is claimed at once, and no other job
+// is woken.
+func TestQueuedJobsAreWokenAfterAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t, enginetest.Memory())
+		const jobs = 1200 // more than a page of the table has
+		for range jobs {
+			if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.begin() // this job runs
+		p.Queue = memory.New(time.Now, memory.DefaultMaxReceives)
+		if n, err := p.WakeQueued(p.ctx); err != nil || n != jobs-1 {
+			t.Fatalf("%d wake-ups were sent, %v", n, err)
+		}
+		for range jobs - 1 {
+			if _, err := p.Claim(p.ctx, p.session, 0); err != nil {
+				t.Fatalf("a queued job was not claimed: %v", err)
+			}
+		}
+		if _, err := p.Claim(p.ctx, p.session, 0); !errors.Is(err, control.ErrNoWork) {
+			t.Errorf("another job was woken: %v", err)
+		}
+	})
+}
+
 // When a step died, its agent can send the rest of the step's log until the agent reports
 // the death. An agent of another runner cannot do this.
 func TestAgentCompletesTheLogOfADeadStep(t *testing.T) {
@@ -268,4 +297,46 @@ func TestDrainingSessionClaimsNothing(t *testing.T) {
 			t.Errorf("a draining session claimed: %v", err)
 		}
 	})
+}
+
+// The report of a job brings the last bytes of its log, or all of them, so that a short job sends no request for the log alone.
+func TestReportBringsTheEndOfTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		before string // appended before the report
+		tail   control.LogTail
+		whole  string // the log as its writer counted it
+		code   fairlead.Code
+		stored string
+		cut    bool // the log is truncated
+	}{
+		"the whole log":               {"", control.LogTail{Data: []byte("all of it")}, "all of it", "", "all of it", false},
+		"its end":                     {"one ", control.LogTail{Offset: 4, Data: []byte("two")}, "one two", "", "one two", false},
+		"bytes that arrived before":   {"one two", control.LogTail{Offset: 4, Data: []byte("two")}, "one two", "", "one two", false},
+		"bytes after a gap":           {"one ", control.LogTail{Offset: 6, Data: []byte("two")}, "one ..two", fairlead.CodeLogOffset, "one ", false},
+		"other bytes than are stored": {"one two", control.LogTail{Offset: 4, Data: []byte("2, and three")}, "one 2, and three", fairlead.CodeLogOffset, "one two", false},
+		"other bytes than it counted": {"one two", control.LogTail{Offset: 4, Data: []byte("ten")}, "one ten", "", "one two", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlane(t, enginetest.Memory())
+				if _, err := p.CheckRunner(p.ctx, me, "local", ""); err != nil {
+					t.Fatal(err)
+				}
+				_, h := p.begin()
+				if _, err := p.AppendLog(p.ctx, h, 0, []byte(c.before)); err != nil {
+					t.Fatal(err)
+				}
+				rep := control.Report{Outcome: control.OutcomeSucceeded, LogSize: int64(len(c.whole)), LogCRC32: crc32.ChecksumIEEE([]byte(c.whole)), LogTail: c.tail}
+				for range 2 { // the step repeats a report whose answer it did not get
+					if err := p.FinishJob(p.ctx, h, rep); fairlead.CodeOf(err) != c.code {
+						t.Fatalf("the report gets %v, want %q", err, c.code)
+					}
+				}
+				chunk, err := p.Log.Read(p.ctx, joblog.Stream{Job: string(h.Job), Epoch: h.Epoch}, 0, joblog.MaxRead)
+				if err != nil || string(chunk.Data) != c.stored || chunk.Info.Ended != (c.code == "") || chunk.Info.Truncated != c.cut {
+					t.Errorf("the log is %q, %+v, %v", chunk.Data, chunk.Info, err)
+				}
+			})
+		})
+	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/queue"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
 	"github.com/fairlead/fairlead/pkg/queue/sqs"
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
@@ -80,7 +80,7 @@ func (w *watched) pass(d time.Duration) string {
 func (w *watched) reported() string {
 	w.t.Helper()
 	d := &control.Deliverer{Store: w.Store, Sealer: w.Sealer, Sender: w, IDs: w.IDs, Now: w.Now, Logger: slog.New(slog.DiscardHandler)}
-	waiting := queuetest.Memory(w.Now, 5)
+	waiting := memory.New(w.Now, 5)
 	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: waiting, Name: "events", Wanted: d.Wanted}, Now: w.Now, Logger: w.Logger}
 	if again := dispatcher.Dispatch(w.ctx, w.changes()); len(again) > 0 {
 		w.t.Fatalf("records %v were not dispatched", again)

@@ -11,7 +11,7 @@ import (
 	storesqlite "github.com/fairlead/fairlead/pkg/store/sqlite"
 )
 
-// webhookQueue is the queue of events for webhooks. Runners' queues have other names.
+// webhookQueue is the queue of events for webhooks.
 const webhookQueue = "webhooks"
 
 // dispatchBatch is the number of changes that are dispatched together. It is the same
@@ -38,7 +38,7 @@ func (s *Server) record(k engine.Key) bool {
 // announce turns changes into events and delivers them to webhooks, until ctx ends. On
 // AWS, the table's stream, the event bus and two functions do this.
 func (s *Server) announce(ctx context.Context, engine *storesqlite.Engine, d *control.Deliverer) {
-	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: s.control.Queue, Name: webhookQueue, Wanted: d.Wanted}, Now: time.Now, Logger: s.opts.Logger}
+	dispatcher := &control.Dispatcher{Bus: queuebus.Bus{Queue: s.deliveries, Name: webhookQueue, Wanted: d.Wanted}, Now: time.Now, Logger: s.opts.Logger}
 	s.done.Go(func() {
 		for ctx.Err() == nil {
 			again, err := dispatchChanges(ctx, engine, dispatcher)
@@ -57,7 +57,7 @@ func (s *Server) announce(ctx context.Context, engine *storesqlite.Engine, d *co
 		}
 	})
 	for range senders {
-		s.done.Go(func() { d.Work(ctx, s.control.Queue, webhookQueue) })
+		s.done.Go(func() { d.Work(ctx, s.deliveries, webhookQueue) })
 	}
 }
 

@@ -33,6 +33,8 @@ import (
 	"github.com/fairlead/fairlead/pkg/job"
 	"github.com/fairlead/fairlead/pkg/joblog"
 	logsqlite "github.com/fairlead/fairlead/pkg/joblog/sqlite"
+	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	queuesqlite "github.com/fairlead/fairlead/pkg/queue/sqlite"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/sqlitedb"
@@ -121,6 +123,7 @@ type Server struct {
 	done        sync.WaitGroup
 	served      chan error
 	closers     []func() error
+	deliveries  queue.Queue // the events for webhooks; wake-ups are in memory
 	// webhooks is true if a webhook exists, or has existed at any time since the start.
 	webhooks atomic.Bool
 }
@@ -202,7 +205,12 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 
 // repeat runs the periodic tasks until ctx ends.
 func (s *Server) repeat(ctx context.Context, engine *storesqlite.Engine, callers *api.Callers) {
-	s.done.Go(func() { every(ctx, sweepEvery, s.sweep) })
+	s.done.Go(func() {
+		if _, err := s.control.WakeQueued(ctx); err != nil && ctx.Err() == nil {
+			s.opts.Logger.Warn("cannot send the wake-ups of all queued jobs; the sweep sends the others", "error", err)
+		}
+		every(ctx, sweepEvery, s.sweep)
+	})
 	s.done.Go(func() { every(ctx, reportEvery, func(context.Context) { callers.Report() }) })
 	s.done.Go(func() {
 		every(ctx, collectEvery, func(ctx context.Context) {
@@ -286,11 +294,12 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := queuesqlite.New(qdb, queuesqlite.Options{})
+	deliveries, err := queuesqlite.New(qdb, queuesqlite.Options{})
 	if err != nil {
 		return nil, err
 	}
-	s.closers = append(s.closers, q.Close)
+	s.deliveries = deliveries
+	s.closers = append(s.closers, deliveries.Close)
 	ldb, err := s.open(ctx, path("log.db"))
 	if err != nil {
 		return nil, err
@@ -326,7 +335,7 @@ func (s *Server) wire(ctx context.Context) (*storesqlite.Engine, error) {
 	}
 	signing, spare := events.NewSigner(keys.signing), events.NewSigner(keys.spare)
 	s.control = control.New(control.Deps{
-		Store: store.New(engine), Queue: q, Log: log, Blobs: blobs, Sealer: keys.seal,
+		Store: store.New(engine), Queue: memory.New(time.Now, memory.DefaultMaxReceives), Log: log, Blobs: blobs, Sealer: keys.seal,
 		Signer: signing, Spare: spare.Public(), SigningKeys: signingKeys{keys.folder, []*events.Signer{signing, spare}}, Minter: identity.NewMinter(keys.tokens).InGeneration(generation.V.Number), AWS: awsiam.NewVerifier(sts, time.Now, awsiam.Options{}),
 		OIDC: oidc.NewVerifier(reach, time.Now, rules),
 		IDs:  fairlead.RandomIDs(time.Now), Now: time.Now, Logger: s.opts.Logger, Terms: s.opts.Terms, Direct: s.opts.Direct, Images: true, LogBudget: joblog.BudgetOf(s.opts.LogBurst, s.opts.LogPerHour), Quotas: s.opts.Quotas,
@@ -346,8 +355,8 @@ func anyWebhook(ctx context.Context, t *store.Store) (bool, error) {
 }
 
 func (s *Server) open(ctx context.Context, path string) (*sqlitedb.DB, error) {
-	// Commits in these files are not synced to the disk. A lost wake-up costs only
-	// latency, and a step keeps its log until the log's end is durable.
+	// Commits in these files are not synced to the disk. A step keeps its log until the
+	// log's end is durable.
 	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Relaxed: true})
 	if err != nil {
 		return nil, err

@@ -46,12 +46,29 @@ type Maker interface {
 	Make(ctx context.Context, name string, tags map[string]string) error
 }
 
+// Ranked is a Queue that delivers its visible messages by their rank, the earliest first, and those of one rank in the order in which
+// they were sent. The rank of a message of Send is the time of Send.
+type Ranked interface {
+	Queue
+
+	// SendRanked is Send with a rank, which may be in the past or future. It does not delay the message.
+	SendRanked(ctx context.Context, name string, body []byte, delay time.Duration, rank time.Time) error
+}
+
+// SendRanked sends a message with a rank if q is a Ranked, and otherwise without.
+func SendRanked(ctx context.Context, q Queue, name string, body []byte, delay time.Duration, rank time.Time) error {
+	if r, ok := q.(Ranked); ok {
+		return r.SendRanked(ctx, name, body, delay, rank)
+	}
+	return q.Send(ctx, name, body, delay)
+}
+
 // Queue holds many named queues; the first use of a name creates its queue. Safe for concurrent use. It refuses
 // arguments outside the limits with a *fairlead.Error (see CheckSend and its siblings). Every method returns the
 // context's error once its context has ended.
 type Queue interface {
 	// Send adds a message that becomes visible after delay. When Send returns nil, the message survives the end of this
-	// process.
+	// process, except with package memory.
 	Send(ctx context.Context, name string, body []byte, delay time.Duration) error
 
 	// Receive takes one visible message and hides it for the duration hide. No two receivers get the same delivery. If

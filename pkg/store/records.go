@@ -294,6 +294,7 @@ type Job struct {
 	Shared      bool               `json:"shared,omitempty"` // the runner is shared by the operator
 	Version     fairlead.VersionID `json:"version,omitempty"`
 	Run         *deployment.Run    `json:"run,omitempty"`         // as in the deployment's node; nil: a job of a component
+	Rank        time.Time          `json:"rank,omitzero"`         // place in its runner's queue, see queue.Ranked; zero: the time of its creation
 	Slot        bool               `json:"slot,omitempty"`        // the job needs a slot of its runner
 	PlanJob     fairlead.JobID     `json:"plan_job,omitempty"`    // of apply and destroy
 	PlanDigest  string             `json:"plan_digest,omitempty"` // of apply and destroy

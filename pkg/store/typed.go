@@ -267,6 +267,11 @@ func (s *Store) DueJobs(ctx context.Context, now time.Time, limit int) ([]Stored
 	return jobs, nil
 }
 
+// ActiveJobs returns a page of the jobs that are queued or leased, and of those that have ended and whose logs are open.
+func (s *Store) ActiveJobs(ctx context.Context, after string) (Page[Job], error) {
+	return query[Job](ctx, s, engine.Query{Index: engine.Due, Partition: duePartition, After: after})
+}
+
 // dueSlack is how much too late the sweep may check a job because PutJob kept the job's
 // place in the Due index. A lease is longer than dueSlack. Moving the place costs two
 // write units.

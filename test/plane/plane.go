@@ -35,7 +35,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 	"github.com/fairlead/fairlead/pkg/queue"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -127,7 +127,7 @@ func New(t testing.TB, o Options) *Plane {
 	p := &Plane{t: t, opt: o, items: enginetest.Memory(), signer: events.NewSigner(key), token: identity.NewToken(identity.PrefixAPI), changed: make(chan struct{}),
 		jobs: map[string]*record{}, versions: map[string]fairlead.VersionID{}, installs: map[string]bool{}, sessions: map[fairlead.SessionID]bool{}, asked: map[asked]int{}, open: map[asked]int{}}
 	if o.Queue == nil {
-		o.Queue = queuetest.Memory(time.Now, 5)
+		o.Queue = memory.New(time.Now, 5)
 	}
 	if o.Log == nil {
 		o.Log = joblogtest.Memory()

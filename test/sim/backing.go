@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/joblog"
 	"github.com/fairlead/fairlead/pkg/joblog/joblogtest"
 	"github.com/fairlead/fairlead/pkg/queue"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/seal"
 	"github.com/fairlead/fairlead/pkg/store/engine"
 	"github.com/fairlead/fairlead/pkg/store/enginetest"
@@ -49,7 +49,7 @@ type backing struct {
 func newBacking(w *world) *backing {
 	seed := sha256.Sum256(binary.BigEndian.AppendUint64(nil, w.opt.Seed))
 	b := &backing{w: w, keys: keys{sealKey: seal.GenerateKey(), signKey: ed25519.NewKeyFromSeed(seed[:]), tokenKey: seed[:]},
-		queue: queuetest.Memory(time.Now, maxReceives), log: &journal{inner: joblogtest.Memory()}, blobs: blobtest.Memory(), ids: map[string]int{}}
+		queue: memory.New(time.Now, maxReceives), log: &journal{inner: joblogtest.Memory()}, blobs: blobtest.Memory(), ids: map[string]int{}}
 	b.table = enginetest.Memory()
 	b.engine = enginetest.Faulty(b.table, func(enginetest.Call) enginetest.Fault { return b.next })
 	return b
@@ -253,7 +253,7 @@ func (q *simQueue) Drop(ctx context.Context, name string) error {
 func (b *backing) losePower(lost float64) {
 	b.one.Lock()
 	defer b.one.Unlock()
-	b.queue = queuetest.Memory(time.Now, maxReceives)
+	b.queue = memory.New(time.Now, maxReceives)
 	b.log.lose(lost)
 	b.w.mu.Lock()
 	defer b.w.mu.Unlock()

@@ -52,7 +52,7 @@ type ledger struct {
 	receipts    map[string]bool                         // receipts of deliveries; true: the receipt was used to delete a message
 	idle        map[fairlead.JobID]time.Duration        // time from which a queued job has been waiting although a host is idle
 	expires     map[fairlead.DeploymentID]time.Duration // the age at which plans expire, as a person asked for it
-	ahead       map[fairlead.JobID]map[string]int       // for a job that was queued after the faults: number of other installs' jobs that were claimed before this job, by install
+	ahead       map[fairlead.JobID]map[string]int       // for a job that was queued after the faults: number of other installs' jobs of a later rank that were claimed before this job, by install
 }
 
 // thing is one resource in the cloud.
@@ -515,15 +515,16 @@ func (w *world) jobWritten(j store.Job, here site) {
 
 // leftQueue checks the order of claims when a job leaves the queue. From one minute after the
 // last fault, no wake-up is hidden because its receiver died, and wake-ups arrive in the order
-// in which they were sent. So only jobs that were queued earlier are claimed before a job. For
-// one other install, these are at most as many jobs as may run at once (parallelism).
+// of their ranks. Only jobs of a later rank whose wake-ups arrived shortly before are claimed
+// before a job. For one other install, these are at most as many jobs as may run at once
+// (parallelism).
 func (w *world) leftQueue(j store.Job) {
 	w.mu.Lock()
 	before := w.ahead[j.ID]
 	delete(w.ahead, j.ID)
 	if j.State == job.Claimed && j.Install != "" {
 		for id, others := range w.ahead {
-			if o := w.jobs[id]; o.Runner == j.Runner && o.Install != j.Install {
+			if o := w.jobs[id]; o.Runner == j.Runner && o.Install != j.Install && rankOf(j).After(rankOf(o)) {
 				others[j.InstallName]++
 			}
 		}
@@ -534,6 +535,14 @@ func (w *world) leftQueue(j store.Job) {
 			w.violate("queue-is-fair", "job %s of %s waited for %d jobs of %s, want at most %d", j.ID, j.InstallName, n, install, limit)
 		}
 	}
+}
+
+// rankOf returns the place of a job in the queue of its runner.
+func rankOf(j store.Job) time.Time {
+	if j.Rank.IsZero() {
+		return j.Created
+	}
+	return j.Rank
 }
 
 func (w *world) deploymentWritten(d store.Deployment) {

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -88,12 +86,6 @@ func faults() []fault {
 	return []fault{
 		{name: "kill server", weight: 8, beside: true, server: true, run: func(_ context.Context, c *chaos, _ target, r *rand.Rand) bool {
 			return c.w.server.kill(span(r, 50*time.Millisecond, 4*time.Second))
-		}},
-		{name: "kill server, queue file lost", weight: 3, server: true, run: func(_ context.Context, c *chaos, _ target, _ *rand.Rand) bool {
-			c.w.server.hold()
-			c.err("lose the queue", loseQueue(c.w.data))
-			c.w.server.release()
-			return true
 		}},
 		{name: "kill agent", weight: 6, beside: true, host: true, run: func(_ context.Context, _ *chaos, t target, r *rand.Rand) bool {
 			return t.host.agent.kill(span(r, 50*time.Millisecond, 6*time.Second))
@@ -174,16 +166,6 @@ func faults() []fault {
 			return true
 		}},
 	}
-}
-
-// loseQueue removes the file of all wake-ups. The control plane must not run.
-func loseQueue(data string) error {
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Remove(filepath.Join(data, "queue.db"+suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
 }
 
 func (c *chaos) killPart(_ context.Context, h *host, tool bool, r *rand.Rand) bool {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/api/wire"
-	"github.com/fairlead/fairlead/pkg/local"
 	"github.com/fairlead/fairlead/test/soak/account"
 )
 
@@ -163,7 +162,7 @@ func readState(path string) ([]account.Resource, error) {
 	return all, nil
 }
 
-// stop stops all programs and returns what remains: processes, folders, locks, messages.
+// stop stops all programs and returns what remains: processes, folders, locks.
 func (w *world) stop(ctx context.Context) (left []string) {
 	for _, h := range w.hosts {
 		if err := h.agent.end(30 * time.Second); err != nil {
@@ -182,57 +181,6 @@ func (w *world) stop(ctx context.Context) (left []string) {
 	}
 	if err := w.server.end(30 * time.Second); err != nil {
 		left = append(left, err.Error())
-	}
-	if w.server.current() == nil {
-		left = append(left, w.messages(ctx)...)
-	}
-	return left
-}
-
-// messages returns the remaining wake-ups. All jobs have ended, so each of them would wake an
-// agent in vain.
-func (w *world) messages(ctx context.Context) (left []string) {
-	s, err := local.Start(ctx, local.Options{Data: w.data, Listen: "127.0.0.1:0"})
-	if err != nil {
-		return []string{"the queue was not checked: " + err.Error()}
-	}
-	defer func() {
-		if err := s.Close(ctx); err != nil {
-			left = append(left, err.Error())
-		}
-	}()
-	seen := map[string]bool{}
-	for _, h := range w.hosts {
-		var id struct {
-			Runner string `json:"runner_id"`
-		}
-		b, err := os.ReadFile(filepath.Join(h.data, "identity.json"))
-		if err == nil {
-			err = json.Unmarshal(b, &id)
-		}
-		if err != nil || id.Runner == "" {
-			left = append(left, fmt.Sprintf("the queue of %s was not checked, because its runner is unknown: %v", h.name, err))
-			continue
-		}
-		name := "runner-" + id.Runner
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
-		for {
-			m, err := s.Control().Queue.Receive(ctx, name, time.Hour, 0)
-			if err != nil {
-				break // no message remains; DeadLetters below reports a queue that cannot be read
-			}
-			left = append(left, fmt.Sprintf("wake-up in %s: %s", name, m.Body))
-		}
-		dead, err := s.Control().Queue.DeadLetters(ctx, name, 100)
-		if err != nil {
-			left = append(left, err.Error())
-		}
-		for _, m := range dead {
-			left = append(left, fmt.Sprintf("dead letter of %s: %s", name, m.Body))
-		}
 	}
 	return left
 }

@@ -35,7 +35,7 @@ func allowedSkips(short bool) []allowedSkip {
 	add("a driver in memory loses its data when it is closed",
 		testName{"pkg/blob/blobtest", "TestMemoryConforms/blobs_survive_reopening"},
 		testName{"pkg/joblog/joblogtest", "TestMemoryConforms/acknowledged_bytes_survive_reopening"},
-		testName{"pkg/queue/queuetest", "TestMemoryConforms/messages_survive_reopening"})
+		testName{"pkg/queue/memory", "TestMemoryConforms/messages_survive_reopening"})
 	add("the model moves the clock of the driver, but a server's clock cannot be moved",
 		testName{"pkg/queue/sqs", "TestSQSConforms/random_calls_give_the_same_results_as_a_model"})
 	add("the plugin has no tool and no variables",

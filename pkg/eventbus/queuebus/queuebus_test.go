@@ -12,12 +12,12 @@ import (
 	"github.com/fairlead/fairlead/pkg/eventbus/eventbustest"
 	"github.com/fairlead/fairlead/pkg/eventbus/queuebus"
 	"github.com/fairlead/fairlead/pkg/queue"
-	"github.com/fairlead/fairlead/pkg/queue/queuetest"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 )
 
 func TestQueueBusConforms(t *testing.T) {
 	eventbustest.Run(t, func(t *testing.T) (eventbus.Bus, func() []events.Domain) {
-		q := queuetest.Memory(time.Now, 5)
+		q := memory.New(time.Now, 5)
 		return queuebus.Bus{Queue: q, Name: "events"}, func() (list []events.Domain) {
 			for {
 				m, err := q.Receive(t.Context(), "events", time.Minute, 0)
@@ -39,7 +39,7 @@ func TestQueueBusConforms(t *testing.T) {
 
 // An unwanted event is accepted but not queued. If Wanted returns an error, the event is not accepted.
 func TestUnwantedEventsAreNotQueued(t *testing.T) {
-	q := queuetest.Memory(time.Now, 5)
+	q := memory.New(time.Now, 5)
 	unsure := errors.New("the table does not answer")
 	b := queuebus.Bus{Queue: q, Name: "events", Wanted: func(_ context.Context, e events.Domain) (bool, error) {
 		if e.Subject == "unsure" {

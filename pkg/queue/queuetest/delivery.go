@@ -250,6 +250,33 @@ func noStarvation(s *suite) {
 	s.Error("200 newer messages were delivered before the old one")
 }
 
+// ranks is for drivers with ranks. A rank orders what is visible; it neither shows a message earlier nor delays one.
+func ranks(s *suite) {
+	q, ok := s.q.(queue.Ranked)
+	if !ok {
+		s.Skip("the driver has no ranks")
+	}
+	now := time.Now()
+	send := func(body string, delay, rank time.Duration) {
+		if err := q.SendRanked(s.Context(), "q", []byte(body), delay, now.Add(rank)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	send("third", 0, time.Hour)
+	send("fourth", 0, time.Hour)
+	send("hidden", 2*hide, -2*time.Hour)
+	send("first", 0, -time.Hour)
+	s.send("q", "second", 0) // its rank is the time of Send
+	first := s.receive("q", "first")
+	s.remove("q", s.receive("q", "second"))
+	s.extend("q", first, 0)
+	for _, body := range []string{"first", "third", "fourth"} {
+		s.remove("q", s.receive("q", body))
+	}
+	s.nothing("q", 0)
+	s.remove("q", s.receive("q", "hidden"))
+}
+
 func bodies(s *suite) {
 	every := make([]byte, 256)
 	for i := range every {

@@ -82,6 +82,7 @@ func Run(t *testing.T, h Harness) {
 		{"queues do not share messages", separateQueues},
 		{"dropped queue is empty and usable", drop},
 		{"old message is delivered despite new ones", noStarvation},
+		{"visible messages are delivered by their rank", ranks},
 		{"many receivers never get the same delivery", manyReceivers},
 		{"each waiting receiver gets one message", eachGetsOne},
 		{"body of any bytes is unchanged, up to the limit", bodies},

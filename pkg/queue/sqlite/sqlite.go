@@ -1,4 +1,5 @@
-// Package sqlite is a queue in one SQLite table, for a control plane on one machine. A message is one row. The row has
+// Package sqlite is a queue in one SQLite table, for messages that a control plane on one machine must not lose, such as the events for
+// webhooks. A message is one row. The row has
 // the time at which the message becomes visible, the number of its deliveries, and whether it is a dead letter. A receipt
 // contains the row's id and the number of the delivery. So the next delivery makes the receipt invalid without an
 // additional write.
@@ -27,8 +28,7 @@ import (
 )
 
 // defaultMaxReceives is the number of deliveries after which a message becomes a dead letter, unless Options.MaxReceives
-// is set. A wake-up is deleted when its job is claimed, before the job runs. So after five deliveries without a delete,
-// the runner cannot claim at all.
+// is set.
 const defaultMaxReceives = 5
 
 // maxDead is the maximum number of dead letters that one call returns. It limits the memory of a call: 64 bodies of

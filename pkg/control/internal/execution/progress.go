@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fairlead/fairlead/pkg/appspec"
 	"github.com/fairlead/fairlead/pkg/component"
@@ -222,7 +223,7 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 	j := store.Job{Job: job.New(fairlead.JobID(tx.IDs(fairlead.PrefixJob)), cmd.Operation, tx.Now),
 		InstallName: inst.Name, RunnerName: runner.V.Name, Shared: runner.V.Shared(), Version: d.Version,
 		PlanJob: cmd.PlanJob, PlanDigest: cmd.Digest, Signature: cmd.Signature}
-	j.Org, j.Runner, j.Install, j.Deployment = d.Org, runner.V.ID, inst.ID, d.ID
+	j.Org, j.Runner, j.Install, j.Deployment, j.Rank = d.Org, runner.V.ID, inst.ID, d.ID, rank(d)
 	t, _ := component.Of(n.Type)
 	j.Component, j.Plugin, j.Size, j.Image, j.NotAfter = cmd.Component, t.Name, n.Size, catalog.ImageOf(vars), cmd.Before
 	if cmd.Operation == job.OpApply {
@@ -249,6 +250,22 @@ func carryOut(tx *kernel.Tx, stored *store.Stored[store.Install], d store.Deploy
 	}
 	NewJob(tx, j, runner.V)
 	return deployment.JobStarted{Component: cmd.Component, Operation: cmd.Operation, Job: j.ID}, nil
+}
+
+// rankOfComponent is how much later a deployment counts as created for each component that has not ended.
+const rankOfComponent = 10 * time.Second
+
+// rank returns the place of a deployment's next job in the queue of its runner. Of many deployments at once, the one that was created
+// first ends first, instead of all of them at the end; a small one does not wait for the large ones that were created shortly before it.
+// The rank is never later than the creation by more than the size, so that no deployment waits forever.
+func rank(d store.Deployment) time.Time {
+	left := 0
+	for _, n := range d.Nodes {
+		if !n.State.Final() {
+			left++
+		}
+	}
+	return d.Created.Add(time.Duration(left) * rankOfComponent)
 }
 
 // unplannable returns the event of a command that cannot be executed because of its values, or any other error itself.

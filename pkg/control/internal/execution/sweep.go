@@ -57,6 +57,29 @@ func (ex *Execution) SweepJobs(ctx context.Context, s *Swept) error {
 	}, func(j store.Job) []any { return []any{"job", j.ID} })
 }
 
+// WakeQueued sends the wake-ups of all queued jobs, and returns their number. A control plane whose queue is in its memory calls it at
+// start.
+func (ex *Execution) WakeQueued(ctx context.Context) (sent int, err error) {
+	for after := ""; ; {
+		page, err := ex.Store.ActiveJobs(ctx, after)
+		if err != nil {
+			return sent, err
+		}
+		for _, r := range page.Items {
+			if r.V.State != job.Queued {
+				continue
+			}
+			if err := kernel.SendWake(ctx, ex.Queue, ex.Now(), r.V); err != nil {
+				return sent, err
+			}
+			sent++
+		}
+		if after = page.Next; after == "" {
+			return sent, nil
+		}
+	}
+}
+
 // sweepDue reads the objects that are due in pages, and gives each to handle, which reports whether the object is no
 // longer due. An object that handle fails on is logged with the attributes of name, counted in s.Failed, and left to the
 // next sweep.

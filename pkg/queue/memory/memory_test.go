@@ -1,4 +1,4 @@
-package queuetest_test
+package memory_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/pkg/queue"
+	"github.com/fairlead/fairlead/pkg/queue/memory"
 	"github.com/fairlead/fairlead/pkg/queue/queuetest"
 )
 
@@ -15,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestMemoryConforms(t *testing.T) {
 	queuetest.Run(t, queuetest.Harness{
 		Open: func(*testing.T, string) (queue.Queue, func()) {
-			return queuetest.Memory(time.Now, queuetest.MaxReceives), func() {}
+			return memory.New(time.Now, queuetest.MaxReceives), func() {}
 		},
 		Volatile: true,
 	})

@@ -1,4 +1,4 @@
-//go:build clusters
+//go:build clusters && !light
 
 package main
 

@@ -36,21 +36,19 @@ func run() int {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	return cli.Main(ctx, cli.Env{
+	env := cli.Env{
 		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdinTTY: isTerminal(os.Stdin), StdoutTTY: isTerminal(os.Stdout), StderrTTY: isTerminal(os.Stderr),
-		Width:        width(os.Stdout),
-		Getenv:       os.Getenv,
-		Now:          time.Now,
-		Version:      buildVersion(),
-		Interrupts:   interrupts(cancel),
-		StartServer:  startServer,
-		AfterRestore: afterRestore,
-		KMSKey:       kmsKey,
-		Replay:       replay,
-		OpenBrowser:  openBrowser,
-	})
+		Width:       width(os.Stdout),
+		Getenv:      os.Getenv,
+		Now:         time.Now,
+		Version:     buildVersion(),
+		Interrupts:  interrupts(cancel),
+		OpenBrowser: openBrowser,
+	}
+	connect(&env)
+	return cli.Main(ctx, env)
 }
 
 // interrupts cancels the program's context on the first Ctrl-C or SIGTERM. For each later

@@ -1,3 +1,5 @@
+//go:build !light
+
 package main
 
 import (
@@ -18,9 +20,15 @@ import (
 	"github.com/fairlead/fairlead/pkg/local"
 	"github.com/fairlead/fairlead/runner/agent"
 	"github.com/fairlead/fairlead/runner/agent/direct"
+	ledgers3 "github.com/fairlead/fairlead/runner/ledger/s3"
 	"github.com/fairlead/fairlead/runner/step"
 	"github.com/fairlead/fairlead/runner/step/parts"
 )
+
+// connect adds the parts of the program that bring servers and clients of AWS.
+func connect(env *cli.Env) {
+	env.StartServer, env.AfterRestore, env.KMSKey, env.Replay, env.BucketLedger = startServer, afterRestore, kmsKey, replay, ledgers3.Open
+}
 
 // serverGC is the GOGC percentage of a server. The live heap is a few MiB, and the heap
 // grows to five times the live heap before a garbage collection. With Go's default, the
@@ -31,6 +39,7 @@ const serverGC = 400
 // startServer starts a control plane in this process.
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
+	go limitMemory(ctx)
 	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Builds: o.Builds, Logger: o.Logger,
 		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, RegistryProgram: registryProgram(o.Registry), LoopbackIssuers: o.LoopbackIssuers, FirstLogin: o.FirstLogin, Direct: executors() != nil}
 	l := o.Limits

@@ -51,7 +51,8 @@ func allBundles() []bundle {
 	}
 	return []bundle{
 		{name: "fairlead", files: []string{"LICENSE", "README.md"}, programs: append([]program{
-			{"fairlead", module + "cmd/fairlead", "clusters", "main.version"},
+			{"fairlead", module + "cmd/fairlead", "light", "main.version"},
+			{"fairlead-server", module + "cmd/fairlead", "clusters", "main.version"},
 			{"fairlead-registry", module + "cmd/fairlead-registry", "", ""},
 		}, beside...)},
 		{name: "fairlead-runner", files: []string{"LICENSE", "infra/systemd/environment", "infra/systemd/fairlead-runner.service", "infra/systemd/fairlead-runner.sysusers"}, programs: append([]program{

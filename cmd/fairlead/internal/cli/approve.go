@@ -64,7 +64,7 @@ signing key in AWS KMS (ECC_NIST_P256 or ECC_NIST_EDWARDS25519).`,
 func (c *cli) approvalKey(ctx context.Context, ref string) (approval.Signer, error) {
 	if id, ok := strings.CutPrefix(ref, "awskms:"); ok {
 		if c.env.KMSKey == nil {
-			return nil, usage("", "this build cannot reach AWS")
+			return nil, c.lacks("cannot reach AWS")
 		}
 		return c.env.KMSKey(ctx, id)
 	}
@@ -173,7 +173,7 @@ needs an approval of its own. To end it early, remove its entry from the ledger.
 			if err != nil {
 				return err
 			}
-			l, err := openLedger(cmd.Context(), at, region)
+			l, err := c.openLedger(cmd.Context(), at, region)
 			if err != nil {
 				return err
 			}

@@ -258,7 +258,7 @@ altered.`,
 			}
 			if at != "" {
 				var err error
-				if o.Heads, err = keptHeads(cmd.Context(), at, region); err != nil {
+				if o.Heads, err = c.keptHeads(cmd.Context(), at, region); err != nil {
 					return err
 				}
 			}
@@ -291,8 +291,8 @@ altered.`,
 }
 
 // keptHeads returns the heads that the runner has kept in its ledger.
-func keptHeads(ctx context.Context, at, region string) ([]audit.KnownHead, error) {
-	l, err := openLedger(ctx, at, region)
+func (c *cli) keptHeads(ctx context.Context, at, region string) ([]audit.KnownHead, error) {
+	l, err := c.openLedger(ctx, at, region)
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,10 @@ import (
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/approval"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/runnerspec"
 	"github.com/fairlead/fairlead/pkg/safefile"
 	"github.com/fairlead/fairlead/pkg/transport"
+	"github.com/fairlead/fairlead/runner/ledger"
 )
 
 // Env holds what the program gets from its process: arguments, streams, terminal,
@@ -54,6 +56,20 @@ type Env struct {
 	OpenBrowser func(url string) error
 	// KMSKey opens a signing key in AWS KMS by its ARN.
 	KMSKey func(ctx context.Context, arn string) (approval.Signer, error)
+	// BucketLedger opens a customer's ledger in a bucket; see places.Opener.
+	BucketLedger func(ctx context.Context, at runnerspec.Ledger, region string) (ledger.Ledger, error)
+	// Whole runs the command in the program that has all of the functions above, in place of this process. It returns only an error.
+	// nil: this program has them, or there is no such program.
+	Whole func() error
+}
+
+// lacks is the result of a command that needs a part which this program does not have.
+func (c *cli) lacks(what string) error {
+	if c.env.Whole == nil {
+		return usage("", "this build %s", what)
+	}
+	return &failure{code: exitFailed, problem: local("program-missing", "A program is missing", fmt.Sprintf("this command needs another program: %v", c.env.Whole()),
+		"Put the programs fairlead and fairlead-server of one release into the same folder.")}
 }
 
 // ServerOptions configure the control plane that StartServer starts.

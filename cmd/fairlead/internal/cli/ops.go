@@ -35,7 +35,7 @@ accept repeated events.`,
 		ValidArgs: DeadLetterQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.env.Replay == nil {
-				return usage("", "this build cannot reach AWS")
+				return c.lacks("cannot reach AWS")
 			}
 			for _, name := range args {
 				if !slices.Contains(DeadLetterQueues, name) {
@@ -105,7 +105,7 @@ groups, and to read, write and delete blobs and their versions. Afterwards
   fairlead ops restore --table fairlead-prod-restored --stage prod --region eu-central-1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.env.AfterRestore == nil {
-				return usage("", "this build has no control plane")
+				return c.lacks("has no control plane")
 			}
 			if o.Table == "" {
 				o.Data = cmp.Or(o.Data, c.env.Getenv("FAIRLEAD_DATA"), c.dataDir())

@@ -12,7 +12,6 @@ import (
 	"github.com/fairlead/fairlead/runner/ledger"
 	"github.com/fairlead/fairlead/runner/ledger/places"
 	"github.com/fairlead/fairlead/runner/ledger/record"
-	ledgers3 "github.com/fairlead/fairlead/runner/ledger/s3"
 )
 
 func (c *cli) policy() *cobra.Command {
@@ -82,7 +81,7 @@ applies. Exit code 2: the policy has a problem.`,
 				}
 				return &failure{code: exitInvalid} // the printed result has the problems
 			}
-			l, err := openLedger(cmd.Context(), at, region)
+			l, err := c.openLedger(cmd.Context(), at, region)
 			if err != nil {
 				return err
 			}
@@ -100,12 +99,15 @@ applies. Exit code 2: the policy has a problem.`,
 }
 
 // openLedger opens the ledger of an agent's file.
-func openLedger(ctx context.Context, at, region string) (ledger.Ledger, error) {
+func (c *cli) openLedger(ctx context.Context, at, region string) (ledger.Ledger, error) {
 	location, err := runnerspec.ParseLedger(at)
 	if err != nil {
 		return nil, usage("Write the ledger of the agent's file: file:/path, s3:BUCKET/PREFIX or kubernetes:NAMESPACE.", "--ledger: %v", err)
 	}
-	return places.Opener{Bucket: ledgers3.Open}.Open(ctx, location, region)
+	if location.Store == runnerspec.StoreS3 && c.env.BucketLedger == nil {
+		return nil, c.lacks("cannot reach AWS")
+	}
+	return places.Opener{Bucket: c.env.BucketLedger}.Open(ctx, location, region)
 }
 
 // tested evaluates a policy over plans.

@@ -158,7 +158,7 @@ func readLimits(given map[string]int) (l ServerLimits, err error) {
 // the command or the server stops. The server is closed after run has returned.
 func (c *cli) serve(ctx context.Context, f serverFlags, level slog.Level, run func(ctx context.Context, s Server, data string) error) error {
 	if c.env.StartServer == nil {
-		return usage("", "this build has no control plane")
+		return c.lacks("has no control plane")
 	}
 	data := cmp.Or(f.data, c.env.Getenv("FAIRLEAD_DATA"), c.dataDir())
 	if data == "" {

@@ -24,13 +24,14 @@ const AuditKept = 400 * 24 * time.Hour
 // its chain. After a batch it signs a checkpoint of the chains that moved. Several auditors can work on one table: a chain has
 // one entry of each number, so a second writer reads the head again. Safe for concurrent use.
 type Auditor struct {
-	k    *kernel.Kernel
-	keep time.Duration
+	k     *kernel.Kernel
+	keep  time.Duration
+	tails *auditTails
 }
 
 // NewAuditor returns an auditor that keeps entries and checkpoints for a time; 0: AuditKept.
 func (c *Control) NewAuditor(keep time.Duration) *Auditor {
-	return &Auditor{c.Kernel, cmp.Or(keep, AuditKept)}
+	return &Auditor{c.Kernel, cmp.Or(keep, AuditKept), newAuditTails()}
 }
 
 // Moved are chains whose heads no checkpoint has yet, by org and by name. It is not safe for concurrent use.
@@ -100,8 +101,10 @@ func (a *Auditor) append(ctx context.Context, e audit.Entry) (audit.Head, error)
 		tx.PutAuditEntry(next, next.Recorded.Add(a.keep))
 		err = a.k.Store.Commit(ctx, a.k.IDs(kernel.PrefixCommit), &tx)
 		if err == nil {
+			a.tails.grow(next)
 			return headOf(next)
 		}
+		a.tails.forget(e) // another auditor may have appended to the chain
 		if _, conflict := errors.AsType[*engine.ConflictError](err); !conflict {
 			return audit.Head{}, err
 		}
@@ -117,29 +120,34 @@ func headOf(e audit.Entry) (audit.Head, error) {
 // find returns the newest entry of the chain, or nil, and whether the chain has the entry e already. An entry that was recorded before
 // e was committed ends the search.
 func (a *Auditor) find(ctx context.Context, e audit.Entry) (newest *audit.Entry, appended bool, err error) {
+	since := e.At.Add(-clockSlack)
+	if newest, appended, ok := a.tails.find(e, since); ok {
+		return newest, appended, nil
+	}
+	var read []audit.Entry // the newest first
 	const few = 4
 	q := fairlead.PageQuery{Limit: few}
-	for {
+	for done := false; !done; {
 		page, err := a.k.Store.AuditEntries(ctx, fairlead.OrgID(e.Org), e.Chain, q)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, it := range page.Items {
-			if newest == nil {
-				newest = &it.V
+			if done = len(read) > 0 && it.V.Recorded.Before(since); done {
+				break
 			}
-			if it.V.ID == e.ID {
-				return newest, true, nil
-			}
-			if it.V.Recorded.Before(e.At.Add(-clockSlack)) {
-				return newest, false, nil
-			}
-		}
-		if page.Next == "" {
-			return newest, false, nil
+			read = append(read, it.V)
+			appended = appended || it.V.ID == e.ID
 		}
 		q = fairlead.PageQuery{After: page.Next}
+		done = done || page.Next == ""
 	}
+	if len(read) == 0 {
+		return nil, false, nil
+	}
+	slices.Reverse(read)
+	a.tails.keep(read, since)
+	return &read[len(read)-1], appended, nil
 }
 
 // begin writes the chain's record if the chain is new, and returns the number of its next entry. A chain of which all entries

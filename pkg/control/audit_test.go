@@ -584,3 +584,54 @@ func TestAuditCosts(t *testing.T) {
 	}
 	t.Logf("the checkpoints of 30 chains cost %+v", u)
 }
+
+// Each append looked for its entry among those of the last minute, of which a busy chain has thousands: the audit took half of the
+// server's CPU time.
+func TestBusyChainIsNotReadForEachEntry(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := notedSQLite(t)
+	meter := enginetest.Meter(s.Engine)
+	p := newPlaneAt(t, meter, c.now, c.sleep)
+	changes(p)
+	record := s.read()[1]
+	copied := func(n int) []control.Record {
+		it := *record.Change.New
+		it.Note = bytes.Replace(it.Note, []byte(`"id":"com_`), fmt.Appendf(nil, `"id":"c%03d_`, n), 1)
+		return []control.Record{{Change: engine.Change{Key: it.Key, New: &it}}}
+	}
+	a, moved := p.NewAuditor(0), control.Moved{}
+	appended := func(a *control.Auditor, n int) {
+		t.Helper()
+		if _, err := a.Append(p.ctx, copied(n), moved); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 50 {
+		appended(a, n)
+	}
+	meter.Reset()
+	appended(a, 50)
+	appended(a, 10) // the stream delivers it again
+	if u := meter.Total(); u.Read > 0 || u.TableWrite != 1 {
+		t.Errorf("a new and a repeated entry cost %+v, want one write", u)
+	}
+	// Another auditor appends to the chain, such as another invocation of a function.
+	other := p.NewAuditor(0)
+	appended(other, 51)
+	appended(a, 51)
+	appended(a, 52)
+	appended(other, 52)
+	appended(other, 53)
+	entries, _, err := p.AuditEntries(p.ctx, org, "org", fairlead.PageQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]int{}
+	for _, e := range entries {
+		ids[e.ID]++
+	}
+	if len(entries) != 54 || len(ids) != 54 {
+		t.Errorf("the chain has %d entries of %d changes, want 54", len(entries), len(ids))
+	}
+}

@@ -93,7 +93,7 @@ type noopRun struct {
 }
 
 func noopAt(ctx context.Context, b *bench, concurrency int) (_ noopRun, err error) {
-	p, err := startPlane(ctx, b, fmt.Sprintf("noop-%d", concurrency))
+	p, err := startPlane(ctx, b, fmt.Sprintf("noop-%d", concurrency), unlimited()...)
 	if err != nil {
 		return noopRun{}, err
 	}

@@ -24,7 +24,7 @@ type claimed struct {
 // and measures the same time as measureClaim. Then it creates thousands of jobs and checks
 // that no job is claimed twice.
 func measureCompetition(ctx context.Context, b *bench) (err error) {
-	p, err := startPlane(ctx, b, "compete")
+	p, err := startPlane(ctx, b, "compete", unlimited()...)
 	if err != nil {
 		return err
 	}

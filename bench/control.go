@@ -14,6 +14,7 @@ import (
 
 	"os"
 
+	"github.com/fairlead/fairlead/pkg/api"
 	"github.com/fairlead/fairlead/pkg/api/client"
 	"github.com/fairlead/fairlead/pkg/control"
 	"github.com/fairlead/fairlead/pkg/fairlead"
@@ -32,7 +33,7 @@ func measureControl(ctx context.Context, b *bench) (err error) {
 	var admin *client.Client
 	pid := os.Getpid()
 	if b.profile == "" {
-		p, err := startPlane(ctx, b, "control")
+		p, err := startPlane(ctx, b, "control", unlimited()...)
 		if err != nil {
 			return err
 		}
@@ -167,7 +168,8 @@ func rateOf(ctx context.Context, n int, fn func(context.Context) error) (float64
 
 // startLocal starts a control plane in this process.
 func startLocal(ctx context.Context, b *bench, name string) (*local.Server, func() error, error) {
-	s, err := local.Start(ctx, local.Options{Data: filepath.Join(b.work, name), Listen: "127.0.0.1:0", Version: "bench"})
+	s, err := local.Start(ctx, local.Options{Data: filepath.Join(b.work, name), Listen: "127.0.0.1:0", Version: "bench",
+		Callers: api.CallerLimits{Rate: 1e6, Burst: 1e6, OrgRate: 1e6, OrgBurst: 1e6}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -31,15 +31,21 @@ type plane struct {
 	*client.Client
 	b         *bench
 	dir       string
-	listen    string // the server's address; a restart uses the same port
+	listen    string   // the server's address; a restart uses the same port
+	flags     []string // of the server, beside those of each one
 	tokenFile string
 	server    *process
 	agents    []*process
 }
 
+// unlimited are flags of a server that is to answer all requests of the bench, which are more than a caller may send by default.
+func unlimited() []string {
+	return []string{"--limit", "requests-per-second=1000000,requests-burst=1000000,org-requests-per-second=1000000,org-requests-burst=1000000"}
+}
+
 // startPlane starts a control plane on a new data folder and a free port.
-func startPlane(ctx context.Context, b *bench, name string) (*plane, error) {
-	p := &plane{b: b, dir: filepath.Join(b.work, name), listen: "127.0.0.1:0"}
+func startPlane(ctx context.Context, b *bench, name string, flags ...string) (*plane, error) {
+	p := &plane{b: b, dir: filepath.Join(b.work, name), listen: "127.0.0.1:0", flags: flags}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -84,8 +90,8 @@ func (p *plane) launchServer() error {
 	if err := os.Remove(p.readyFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	server, err := start(p.b.path("bin/fairlead"), nil, "server", "--quiet", "--data", filepath.Join(p.dir, "data"),
-		"--listen", p.listen, "--lease", p.b.counts.lease.String(), "--ready-file", p.readyFile())
+	server, err := start(p.b.path("bin/fairlead"), nil, append([]string{"server", "--quiet", "--data", filepath.Join(p.dir, "data"),
+		"--listen", p.listen, "--lease", p.b.counts.lease.String(), "--ready-file", p.readyFile()}, p.flags...)...)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// serverMemory is the memory in bytes that a server may use before the garbage collector runs more often than serverGC asks for. A
-	// thousand idle agents need a third of it.
-	serverMemory = 140 << 20
+	// serverMemory is the memory in bytes that a server may use before the garbage collector runs more often than serverGC asks for. The
+	// code of the program and SQLite's caches come on top: about 60 MiB.
+	serverMemory = 72 << 20
 	// limitEvery is the time between two calculations of the limit.
 	limitEvery = 10 * time.Second
 )

@@ -9,7 +9,7 @@ func TestMemoryLimitFollowsTheLiveMemory(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct{ live, fixed, want int64 }{
 		"a small server":    {5 * mib, 10 * mib, serverMemory},
-		"a thousand agents": {45 * mib, 40 * mib, serverMemory},
+		"a thousand agents": {25 * mib, 20 * mib, serverMemory},
 		"a large server":    {500 * mib, 100 * mib, 1100 * mib},
 	} {
 		if got := memoryLimit(c.live, c.fixed); got != c.want {

@@ -41,9 +41,11 @@ const (
 	// the log frees the disk space of a burst of large commits.
 	walLimit = 16 << 20
 
-	// cacheKiB is the size of each connection's page cache. SQLite interprets a negative
-	// number as KiB instead of pages.
-	cacheKiB = -8 << 10
+	// cacheKiB is the size of the page cache of the connection that writes, and readCacheKiB
+	// that of each connection that reads: it drops its cache after each commit, so a larger
+	// one would only keep memory. SQLite interprets a negative number as KiB instead of pages.
+	cacheKiB     = -8 << 10
+	readCacheKiB = -1 << 10
 )
 
 // Options of Open. The zero value is for production.
@@ -216,10 +218,11 @@ func dsn(path string, opts Options, readOnly bool) string {
 	q.Add("_pragma", "fullfsync(1)")
 	q.Add("_pragma", "foreign_keys(1)")
 	q.Add("_pragma", "temp_store(MEMORY)")
-	q.Add("_pragma", fmt.Sprintf("cache_size(%d)", cacheKiB))
 	if readOnly {
+		q.Add("_pragma", fmt.Sprintf("cache_size(%d)", readCacheKiB))
 		q.Set("_query_only", "1")
 	} else {
+		q.Add("_pragma", fmt.Sprintf("cache_size(%d)", cacheKiB))
 		q.Set("_journal_mode", "WAL")
 		q.Set("_txlock", "immediate")
 		q.Add("_pragma", fmt.Sprintf("journal_size_limit(%d)", walLimit))

@@ -156,9 +156,10 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 	if err != nil {
 		return 0, err
 	}
-	opened := l.isOpened(s)
+	opened := false
 	err = l.db.Update(ctx, func(tx *sql.Tx) error {
-		if opened {
+		// Drop writes on the same connection. Outside of the transaction, a Drop after this question would be undone.
+		if opened = l.isOpened(s); opened {
 			if _, err := tx.StmtContext(ctx, l.open).ExecContext(ctx, s.Job, s.Epoch); err != nil {
 				return err
 			}
@@ -173,7 +174,7 @@ func (l *Log) Append(ctx context.Context, s joblog.Stream, offset int64, data []
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
-		grown = true // the row of a stream that had none stays too
+		grown = true
 		return l.store(ctx, tx, st, fresh)
 	})
 	if err != nil {

@@ -337,7 +337,7 @@ func (a *execution) endLog(detached context.Context, lost <-chan struct{}, ship 
 	if !transport.withReport() {
 		most = 0
 	}
-	end, rest, err := ship.CloseTail(tail, most)
+	end, rest, err := ship.Close(tail, most)
 	if err == nil {
 		err = transport.end(tail, end)
 	}

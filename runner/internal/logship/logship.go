@@ -182,16 +182,11 @@ func (s *Shipper) Written() (n int64, truncated bool) {
 	return s.written, s.truncated
 }
 
-// Close sends the rest of the log until ctx ends. It returns the size and checksum of the part that
-// arrived. If a part did not arrive, the log is marked as truncated, and the error is the reason.
-func (s *Shipper) Close(ctx context.Context) (wire.LogEnd, error) {
-	end, _, err := s.CloseTail(ctx, 0)
-	return end, err
-}
-
-// CloseTail is Close, but returns the last bytes instead of sending them if there are at most most: the
-// report of the job brings them, without a request of their own. The end counts them as arrived.
-func (s *Shipper) CloseTail(ctx context.Context, most int64) (wire.LogEnd, *wire.LogTail, error) {
+// Close sends the rest of the log until ctx ends, but returns the last bytes instead if there are at most
+// most: the report of the job brings them, without a request of their own. It also returns the size and
+// checksum of the part that arrived, or that the report brings. If a part did not arrive, the log is marked as
+// truncated, and the error is the reason.
+func (s *Shipper) Close(ctx context.Context, most int64) (wire.LogEnd, *wire.LogTail, error) {
 	close(s.closed)
 	defer s.stop()
 	defer context.AfterFunc(ctx, s.stop)() // a running request may never get a response

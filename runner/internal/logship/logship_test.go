@@ -85,7 +85,7 @@ func TestEveryByteArrives(t *testing.T) {
 		want.WriteString(line)
 		write(t, s, line)
 	}
-	end, err := s.Close(t.Context())
+	end, _, err := s.Close(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestLineIsSentBeforeClose(t *testing.T) {
 	s := open(t, r, logship.Options{})
 	write(t, s, "hello\n")
 	<-r.got // the line arrives before Close
-	if _, err := s.Close(t.Context()); err != nil {
+	if _, _, err := s.Close(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -142,7 +142,7 @@ func TestFastLogIsSentInLargerPieces(t *testing.T) {
 		if got := time.Since(last); got > 3*time.Second+20*time.Millisecond {
 			t.Errorf("with a follower the bytes that wait are sent after %s", got)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
+		if _, _, err := s.Close(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -174,7 +174,7 @@ func TestPieceOf64KiBIsSentAtOnce(t *testing.T) {
 		if waited := time.Since(sent); waited != 2*time.Second {
 			t.Errorf("the rest was sent after %s, want 2 s", waited)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
+		if _, _, err := s.Close(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -183,7 +183,7 @@ func TestPieceOf64KiBIsSentAtOnce(t *testing.T) {
 func TestEmptyLogSendsNothing(t *testing.T) {
 	r := newRemote()
 	s := open(t, r, logship.Options{})
-	end, err := s.Close(t.Context())
+	end, _, err := s.Close(t.Context(), 0)
 	if err != nil || end.Size != 0 || end.CRC32 != 0 || r.calls != 0 {
 		t.Errorf("Close = %+v, %v after %d requests, want an empty log and no request", end, err, r.calls)
 	}
@@ -203,7 +203,7 @@ func TestLostEndOfTheLogIsSentAgain(t *testing.T) {
 	write(t, s, "one two three\n")
 	<-r.got
 	write(t, s, "four\n")
-	end, err := s.Close(t.Context())
+	end, _, err := s.Close(t.Context(), 0)
 	if err != nil || string(r.log) != "one two three\nfour\n" || end.Truncated || end.Size != int64(len(r.log)) {
 		t.Errorf("the control plane has %q; Close = %+v, %v", r.log, end, err)
 	}
@@ -239,7 +239,7 @@ func TestFailedAppendTruncatesTheLog(t *testing.T) {
 				<-r.got
 			}
 			write(t, s, "second\n")
-			end, err := s.Close(t.Context())
+			end, _, err := s.Close(t.Context(), 0)
 			if err == nil || !end.Truncated || tc.size >= 0 && end.Size != tc.size {
 				t.Errorf("Close = %+v, %v, want a truncated log and an error", end, err)
 			}
@@ -256,7 +256,7 @@ func TestLogAtItsLimitEndsWithAMarker(t *testing.T) {
 	for range 3 {
 		write(t, s, strings.Repeat("x", 600<<10))
 	}
-	end, err := s.Close(t.Context())
+	end, _, err := s.Close(t.Context(), 0)
 	if err != nil || !end.Truncated || end.Size != int64(len(r.log)) || end.Size > 1<<20+200 {
 		t.Errorf("Close = %+v, %v, want a truncated log of about 1 MiB", end, err)
 	}
@@ -272,7 +272,7 @@ func TestStoppedLogIsNotSent(t *testing.T) {
 	<-r.got
 	s.Stop()
 	write(t, s, "second\n")
-	end, err := s.Close(t.Context())
+	end, _, err := s.Close(t.Context(), 0)
 	if !errors.Is(err, logship.ErrStopped) || end.Size != 6 || !end.Truncated || r.calls != 1 {
 		t.Errorf("Close = %+v, %v after %d requests, want a truncated log of 6 bytes after one", end, err, r.calls)
 	}
@@ -287,7 +287,7 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	r.before = func(*remote, int64, []byte) error { cancel(); return ctx.Err() }
 	s := open(t, r, logship.Options{Every: time.Hour})
 	write(t, s, "never sent\n")
-	end, _ := s.Close(ctx)
+	end, _, _ := s.Close(ctx, 0)
 	if end.Size != 0 || !end.Truncated {
 		t.Errorf("Close = %+v, want an empty truncated log", end)
 	}
@@ -313,7 +313,7 @@ func TestCloseDoesNotWaitForAnUnansweredRequest(t *testing.T) {
 	<-sending
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if end, _ := s.Close(over); end.Size != 0 || !end.Truncated {
+	if end, _, _ := s.Close(over, 0); end.Size != 0 || !end.Truncated {
 		t.Errorf("Close = %+v, want an empty truncated log", end)
 	}
 }
@@ -338,7 +338,7 @@ func TestFirstLineIsSentAtOnceAndAStreamPerPeriod(t *testing.T) {
 			write(t, s, "line\n")
 			time.Sleep(time.Millisecond)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
+		if _, _, err := s.Close(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		if r.calls < 10 || r.calls > 12 {
@@ -378,7 +378,7 @@ func TestShorterIntervalSendsWaitingBytes(t *testing.T) {
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("after the follower left, the line was sent after %s, want 2 s", took)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
+		if _, _, err := s.Close(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
 		if r.calls != 4 {
@@ -404,7 +404,7 @@ func TestSmallRestComesWithTheReport(t *testing.T) {
 		write(t, s, "sent before\n")
 		<-r.got
 		write(t, s, c.rest)
-		end, tail, err := s.CloseTail(t.Context(), c.most)
+		end, tail, err := s.Close(t.Context(), c.most)
 		if err != nil {
 			t.Fatal(err)
 		}

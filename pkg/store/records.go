@@ -334,6 +334,14 @@ func (j Job) Due() time.Time {
 	return at
 }
 
+// QueueRank returns the place of the job in the queue of its runner, see queue.Ranked.
+func (j Job) QueueRank() time.Time {
+	if j.Rank.IsZero() {
+		return j.Created
+	}
+	return j.Rank
+}
+
 // RunnerOrg returns the org of the deployment's runner; "" for a shared runner.
 func (d Deployment) RunnerOrg() fairlead.OrgID {
 	if d.Shared {

@@ -524,7 +524,7 @@ func (w *world) leftQueue(j store.Job) {
 	delete(w.ahead, j.ID)
 	if j.State == job.Claimed && j.Install != "" {
 		for id, others := range w.ahead {
-			if o := w.jobs[id]; o.Runner == j.Runner && o.Install != j.Install && rankOf(j).After(rankOf(o)) {
+			if o := w.jobs[id]; o.Runner == j.Runner && o.Install != j.Install && j.QueueRank().After(o.QueueRank()) {
 				others[j.InstallName]++
 			}
 		}
@@ -535,14 +535,6 @@ func (w *world) leftQueue(j store.Job) {
 			w.violate("queue-is-fair", "job %s of %s waited for %d jobs of %s, want at most %d", j.ID, j.InstallName, n, install, limit)
 		}
 	}
-}
-
-// rankOf returns the place of a job in the queue of its runner.
-func rankOf(j store.Job) time.Time {
-	if j.Rank.IsZero() {
-		return j.Created
-	}
-	return j.Rank
 }
 
 func (w *world) deploymentWritten(d store.Deployment) {

@@ -1,8 +1,7 @@
-// Package sqlite is a queue in one SQLite table, for messages that a control plane on one machine must not lose, such as the events for
-// webhooks. A message is one row. The row has
-// the time at which the message becomes visible, the number of its deliveries, and whether it is a dead letter. A receipt
-// contains the row's id and the number of the delivery. So the next delivery makes the receipt invalid without an
-// additional write.
+// Package sqlite is a queue in one SQLite table, for messages that a control plane on one machine must not lose, such as
+// the events for webhooks. A message is one row. The row has the time at which the message becomes visible, the number of
+// its deliveries, and whether it is a dead letter. A receipt contains the row's id and the number of the delivery. So the
+// next delivery makes the receipt invalid without an additional write.
 //
 // Send, Receive, Delete and Extend write with one conditional statement each. One statement is a transaction by itself,
 // and costs half as much as a transaction with BEGIN and COMMIT. All statements, also reads, use the writing connection.

@@ -322,7 +322,8 @@ func inputContext(id fairlead.InstallID, name string) string {
 }
 
 // sealInputs merges given and secrets into the install's inputs, checks the result against the app, and seals sensitive values. A
-// sealed value that stays sensitive is not opened.
+// sealed value that stays sensitive is not opened. If a person must encrypt the inputs of the install, a sensitive value in the clear is
+// refused.
 func sealInputs(tx *kernel.Tx, spec *appspec.App, inst *store.Install, given map[string]json.RawMessage, secrets map[string]Encrypted) error {
 	values, err := givenInputs(tx, *inst, spec, toCheck)
 	if err != nil {

@@ -401,11 +401,7 @@ func QueueName(id fairlead.RunnerID) string { return "runner-" + string(id) }
 // SendWake sends the wake-up of a queued job to its runner.
 func SendWake(ctx context.Context, q queue.Queue, now time.Time, j store.Job) error {
 	delay := min(max(0, j.NotBefore.Sub(now)), queue.MaxDelay)
-	rank := j.Rank
-	if rank.IsZero() {
-		rank = j.Created
-	}
-	if err := queue.SendRanked(ctx, q, QueueName(j.Runner), events.Wake{Job: j.ID}.Encode(), delay, rank); err != nil {
+	if err := queue.SendRanked(ctx, q, QueueName(j.Runner), events.Wake{Job: j.ID}.Encode(), delay, j.QueueRank()); err != nil {
 		return fmt.Errorf("wake runner %s for job %s: %w", j.Runner, j.ID, err)
 	}
 	return nil

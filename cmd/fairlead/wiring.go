@@ -39,7 +39,9 @@ const serverGC = 400
 // startServer starts a control plane in this process.
 func startServer(ctx context.Context, o cli.ServerOptions) (cli.Server, error) {
 	debug.SetGCPercent(serverGC)
-	go limitMemory(ctx)
+	if os.Getenv("GOMEMLIMIT") == "" { // the operator's own limit stays
+		go limitMemory(ctx)
+	}
 	lo := local.Options{Data: o.Data, Listen: o.Listen, URL: o.URL, TLSCert: o.TLSCert, TLSKey: o.TLSKey, Version: o.Version, Storage: o.Storage, Builds: o.Builds, Logger: o.Logger,
 		StackTemplateURL: o.StackTemplateURL, RunnerImage: o.RunnerImage, RegistryProgram: registryProgram(o.Registry), LoopbackIssuers: o.LoopbackIssuers, FirstLogin: o.FirstLogin, Direct: executors() != nil}
 	l := o.Limits

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -94,17 +92,10 @@ func measureFifty(ctx context.Context, b *bench) (err error) {
 
 // writeScripts writes an app of scripts that do nothing, and returns its folder.
 func writeScripts(b *bench, name string, components int) (string, error) {
-	folder := filepath.Join(b.work, name)
 	var app strings.Builder
 	fmt.Fprintf(&app, "fairlead: v1\nname: %s\ncomponents:\n", name)
 	for i := range components {
-		fmt.Fprintf(&app, "  s%02d: {type: script, source: ./nothing}\n", i)
+		fmt.Fprintf(&app, "  s%02d: {type: script, source: ./script}\n", i)
 	}
-	if err := os.MkdirAll(filepath.Join(folder, "nothing"), 0o755); err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(folder, "nothing", "run"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		return "", err
-	}
-	return folder, os.WriteFile(filepath.Join(folder, "app.yaml"), []byte(app.String()), 0o644)
+	return writeScriptApp(b, name, app.String(), "")
 }

@@ -85,22 +85,26 @@ func deployUnchanged(ctx context.Context, p *plane, install string) (time.Durati
 
 // writeGraph writes the app, and returns its folder.
 func writeGraph(b *bench) (string, error) {
-	folder := filepath.Join(b.work, "graph")
 	var app strings.Builder
 	app.WriteString("fairlead: v1\nname: graph\ncomponents:\n")
 	for i := range graphScripts {
-		fmt.Fprintf(&app, "  s%02d: {type: script, source: ./wait", i)
+		fmt.Fprintf(&app, "  s%02d: {type: script, source: ./script", i)
 		if i >= graphWidth {
 			fmt.Fprintf(&app, ", depends_on: [s%02d]", i-graphWidth)
 		}
 		app.WriteString("}\n")
 	}
-	if err := os.MkdirAll(filepath.Join(folder, "wait"), 0o755); err != nil {
+	return writeScriptApp(b, "graph", app.String(), fmt.Sprintf("exec sleep %d\n", int(scriptTime.Seconds())))
+}
+
+// writeScriptApp writes an app whose components all run one shell script, the source ./script, and returns its folder.
+func writeScriptApp(b *bench, name, app, script string) (string, error) {
+	folder := filepath.Join(b.work, name)
+	if err := os.MkdirAll(filepath.Join(folder, "script"), 0o755); err != nil {
 		return "", err
 	}
-	run := fmt.Sprintf("#!/bin/sh\nexec sleep %d\n", int(scriptTime.Seconds()))
-	if err := os.WriteFile(filepath.Join(folder, "wait", "run"), []byte(run), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "script", "run"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		return "", err
 	}
-	return folder, os.WriteFile(filepath.Join(folder, "app.yaml"), []byte(app.String()), 0o644)
+	return folder, os.WriteFile(filepath.Join(folder, "app.yaml"), []byte(app), 0o644)
 }

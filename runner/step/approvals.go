@@ -16,20 +16,23 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// approved returns the first approval that permits the apply of subject: one that the control plane passed on, or a standing one
-// of the ledger. An approval that is used up permits nothing. The error has ReasonApprovalMissing if there is none.
-func (g *guard) approved(ctx context.Context, subject approval.Subject, set *changeset.Set, d policy.Decision) (approval.Use, error) {
+// A take takes a use of an approval, or only looks for one. It reports whether one was left.
+type take func(context.Context, approval.Use) (left bool, err error)
+
+// approved returns the first approval that permits the apply of subject and has a use left: one that the control plane passed on, or
+// a standing one of the ledger. The error has ReasonApprovalMissing if there is none.
+func (g *guard) approved(ctx context.Context, subject approval.Subject, set *changeset.Set, d policy.Decision, take take) (approval.Use, error) {
 	keys, _ := g.policy.ApprovalKeys()
 	refused := "" // why the first one permits nothing: that of the person, if there is one
 	first := func(envelopes [][]byte) (use approval.Use, found bool, broken error) {
 		for _, envelope := range envelopes {
 			use, err := approval.Verify(ctx, envelope, keys, subject, set, g.now())
 			if err == nil {
-				left, broken := g.unused(ctx, use)
+				left, broken := take(ctx, use)
 				if broken != nil || left {
 					return use, true, broken
 				}
-				err = fmt.Errorf("the approval %s is used up: plan and approve again", use.ID)
+				err = errors.New(usedUp(use))
 			}
 			if refused == "" {
 				refused = ": " + err.Error()
@@ -60,7 +63,11 @@ func isMissing(err error) bool {
 	return ok && e.Reason == fairlead.ReasonApprovalMissing
 }
 
-// unused reports whether a use of the approval is left.
+func usedUp(use approval.Use) string {
+	return fmt.Sprintf("the approval %s is used up: plan and approve again", use.ID)
+}
+
+// unused is a take that records nothing.
 func (g *guard) unused(ctx context.Context, use approval.Use) (bool, error) {
 	keys, err := g.ledger.Keys(ctx, approvalKeys+use.ID+"/")
 	if err != nil {
@@ -79,21 +86,21 @@ type used struct {
 	At        time.Time      `json:"at"`
 }
 
-// consume records that the apply uses an approval. Of several steps that use the last one, exactly one succeeds, also if a control
+// consume is a take that records the use. Of several steps that use the last one, exactly one succeeds, also if a control
 // plane starts several steps for one attempt. Nothing gives a use back: an apply that failed may have changed something.
-func (g *guard) consume(ctx context.Context, use approval.Use) error {
+func (g *guard) consume(ctx context.Context, use approval.Use) (left bool, err error) {
 	value, err := json.Marshal(used{Key: use.Key, Component: g.spec.Component, Job: g.spec.Job, Epoch: g.spec.Epoch, Step: g.id, At: g.now()})
 	if err != nil {
-		return fmt.Errorf("encode an entry of the ledger: %w", err)
+		return false, fmt.Errorf("encode an entry of the ledger: %w", err)
 	}
 	for _, key := range use.Keys {
 		err := g.ledger.Create(ctx, approvalKeys+use.ID+"/"+key, value)
 		switch {
 		case err == nil:
-			return nil
+			return true, nil
 		case !errors.Is(err, ledger.ErrExists):
-			return g.unavailable(ctx, err) // the use may be recorded, and is lost
+			return false, g.unavailable(ctx, err) // the use may be recorded, and is lost
 		}
 	}
-	return plugin.Errorf(fairlead.ReasonApprovalMissing, "the approval %s is used up: nothing was applied; plan and approve again", use.ID)
+	return false, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/pkg/approval"
 	"github.com/fairlead/fairlead/pkg/changeset"
 	"github.com/fairlead/fairlead/pkg/fairlead"
+	"github.com/fairlead/fairlead/pkg/policy"
 	"github.com/fairlead/fairlead/runner/ledger"
 	"github.com/fairlead/fairlead/runner/ledger/record"
 	"github.com/fairlead/fairlead/runner/plugin"
@@ -24,14 +25,14 @@ type approver struct {
 	key approval.FileKey
 }
 
-func newApprover(t *testing.T) *approver {
+func newApprover(t *testing.T, rules ...string) *approver {
 	t.Helper()
 	key, _, err := approval.NewFileKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(key.Public().PEM())), "\n")
-	return &approver{key: key, execution: underPolicy(t, "approvals: {all: {operations: [apply]}}\napprovers:\n  alice: |\n    "+strings.Join(lines, "\n    "))}
+	return &approver{key: key, execution: underPolicy(t, "approvals: {all: {operations: [apply]}}\napprovers:\n  alice: |\n    "+strings.Join(lines, "\n    ")+"\n"+strings.Join(rules, "\n"))}
 }
 
 // base is what the plans of these tests were made on.
@@ -167,6 +168,55 @@ func TestStandingApprovalPermitsItsUses(t *testing.T) {
 		if e, _ := errors.AsType[*plugin.Error](err); (err != nil || want != "") && (e == nil || e.Reason != want) {
 			t.Errorf("apply %d: %v, want the reason %q", n+1, err, want)
 		}
+	}
+}
+
+// blind is a ledger that nothing can list.
+type blind struct{ ledger.Ledger }
+
+func (blind) List(context.Context, string) ([]ledger.Entry, error) {
+	return nil, errors.New("no list")
+}
+func (blind) Keys(context.Context, string) ([]string, error) { return nil, errors.New("no list") }
+
+// In a customer's account each look at the ledger is a request to the cloud: an apply with a person's approval sends only the write
+// that decides which step has the approval.
+func TestApprovedApplyOnlyWritesToTheLedger(t *testing.T) {
+	a, plan := newApprover(t), digestOf("plan")
+	g := guardOf(t, a.execution, approvedJob(1, a.signed(t, approvedJob(1), deletions(t, 1), plan, nil)))
+	g.ledger = blind{g.ledger}
+	if err := g.Applies(t.Context(), deletions(t, 1), base(), plan); err != nil {
+		t.Errorf("an approved apply: %v", err)
+	}
+}
+
+// overtaken is a ledger in which another apply is admitted just before the first one of a step.
+type overtaken struct {
+	ledger.Ledger
+	by []byte // its share; nil: it was admitted
+}
+
+func (o *overtaken) Create(ctx context.Context, key string, value []byte) error {
+	if strings.HasPrefix(key, admittedKeys) && o.by != nil {
+		err := o.Ledger.Create(ctx, key, o.by)
+		if o.by = nil; err != nil {
+			return err
+		}
+	}
+	return o.Ledger.Create(ctx, key, value)
+}
+
+// Two applies of a deployment with a ceiling are admitted at once. The one that must count again still has its approval.
+func TestOvertakenApplyUsesItsApprovalOnce(t *testing.T) {
+	a, plan := newApprover(t, "ceilings: {deployment: {destroys: 5}}"), digestOf("plan")
+	g := guardOf(t, a.execution, approvedJob(1, a.signed(t, approvedJob(1), deletions(t, 1), plan, nil)))
+	share, err := guardOf(t, a.execution, approvedJob(2)).share(policy.Counts{Destroys: 1}, digestOf("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.ledger = &overtaken{g.ledger, share}
+	if err := g.Applies(t.Context(), deletions(t, 1), base(), plan); err != nil {
+		t.Errorf("the apply that was overtaken: %v", err)
 	}
 }
 

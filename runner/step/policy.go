@@ -363,7 +363,7 @@ func (g *guard) Planned(ctx context.Context, changes *changeset.Builder, base *c
 	case policy.Deny:
 		return denied(d)
 	case policy.NeedsApproval:
-		if _, err := g.approved(ctx, subject, set, d); err != nil {
+		if _, err := g.approved(ctx, subject, set, d, g.unused); err != nil {
 			if !isMissing(err) {
 				return err
 			}
@@ -382,16 +382,19 @@ func (g *guard) Applies(ctx context.Context, changes *changeset.Builder, base *c
 	if err != nil {
 		return err
 	}
-	var use approval.Use
-	if g.policy.NeedsLedger() {
-		use, err = g.admit(ctx, a)
-	} else {
-		use, err = g.final(ctx, a)
+	if !g.policy.NeedsLedger() {
+		_, err := g.final(ctx, a, g.consume)
+		return err
 	}
+	use, err := g.admit(ctx, a)
 	if err != nil || len(use.Keys) == 0 {
 		return err
 	}
-	return g.consume(ctx, use)
+	left, err := g.consume(ctx, use)
+	if err == nil && !left { // another step took the use since admit has seen it
+		err = plugin.Errorf(fairlead.ReasonApprovalMissing, "nothing was applied: %s", usedUp(use))
+	}
+	return err
 }
 
 // applying is an apply that the guard judges.
@@ -436,14 +439,14 @@ func (g *guard) subject(set *changeset.Set, plan string) (approval.Subject, erro
 }
 
 // final decides on an apply. The Use is zero if the apply needs no approval.
-func (g *guard) final(ctx context.Context, a applying) (approval.Use, error) {
+func (g *guard) final(ctx context.Context, a applying, take take) (approval.Use, error) {
 	q := g.at()
 	q.Plan = a.plan
 	switch d := g.policy.Decide(q); d.Effect {
 	case policy.Deny:
 		return approval.Use{}, denied(d)
 	case policy.NeedsApproval:
-		return g.approved(ctx, a.subject, a.set, d)
+		return g.approved(ctx, a.subject, a.set, d, take)
 	}
 	return approval.Use{}, nil
 }
@@ -551,7 +554,7 @@ func (g *guard) admit(ctx context.Context, a applying) (approval.Use, error) {
 			}
 			plan.Others = plan.Others.Plus(s.Counts)
 		}
-		use, err := g.final(ctx, a)
+		use, err := g.final(ctx, a, g.unused) // only looks: if another apply is admitted first, this one decides again
 		if err != nil || mine {
 			return use, err
 		}

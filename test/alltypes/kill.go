@@ -11,19 +11,20 @@ import (
 	"github.com/fairlead/fairlead/test/proxy"
 )
 
-// Moment is a request of a step, at which a test kills a program.
+// Moment is the first request of a step to one of these routes, at which a test kills a program.
 type Moment struct {
-	Name  string
-	Route wire.Route
-	After bool // the control plane has received the request, and the step has no answer
+	Name   string
+	Routes []wire.Route
+	After  bool // the control plane has received the request, and the step has no answer
 }
 
 // The moments of a job.
 var (
-	AtTheStart     = Moment{"at the start", wire.StartJob, false}
-	InTheMiddle    = Moment{"in the middle", wire.AppendJobLog, false} // the first lines of the log: the component's plugin works, or has just ended
-	AtTheEnd       = Moment{"at the end", wire.FinishJob, false}
-	AfterTheReport = Moment{"after the report", wire.FinishJob, true}
+	AtTheStart = Moment{"at the start", []wire.Route{wire.StartJob}, false}
+	// The first lines of the log: the component's plugin works, or has just ended. The report brings the log of a short job.
+	InTheMiddle    = Moment{"in the middle", []wire.Route{wire.AppendJobLog, wire.FinishJob}, false}
+	AtTheEnd       = Moment{"at the end", []wire.Route{wire.FinishJob}, false}
+	AfterTheReport = Moment{"after the report", []wire.Route{wire.FinishJob}, true}
 )
 
 // Killer kills a program at a moment of each job of a story: once for each operation on each component in each phase. A job that
@@ -38,6 +39,7 @@ type Killer struct {
 	t     testing.TB
 	story *Story
 	held  chan held
+	ended chan struct{} // closed after the test: no request waits, so that the server of the proxy can end
 	mu    sync.Mutex
 	seen  map[string]bool // jobs that reached the moment
 	done  map[string]bool // COMPONENT OPERATION of the killed jobs of this phase
@@ -52,8 +54,11 @@ type held struct {
 
 // Join adds the killer to the story, whose steps reach the control plane through the proxy.
 func (k *Killer) Join(s *Story, p *proxy.Proxy) {
-	k.t, k.story, k.held, k.seen, k.done = s.T, s, make(chan held, 100), map[string]bool{}, map[string]bool{}
-	p.Fail(proxy.Route(k.At.Route), -1, k.hold)
+	k.t, k.story, k.held, k.ended, k.seen, k.done = s.T, s, make(chan held, 100), make(chan struct{}), map[string]bool{}, map[string]bool{}
+	s.T.Cleanup(func() { close(k.ended) })
+	for _, route := range k.At.Routes {
+		p.Fail(proxy.Route(route), -1, k.hold)
+	}
 	s.Meanwhile, s.Settled = k.work, k.settle
 }
 
@@ -75,6 +80,8 @@ func (k *Killer) hold(next http.Handler) http.Handler {
 			case <-h.dropped:
 				panic(http.ErrAbortHandler)
 			case <-r.Context().Done():
+				panic(http.ErrAbortHandler)
+			case <-k.ended:
 				panic(http.ErrAbortHandler)
 			}
 		}

@@ -23,7 +23,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
 	"github.com/fairlead/fairlead/pkg/changeset"
@@ -236,7 +236,9 @@ func canonical(document any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jcs.Transform(b)
+	v := jsontext.Value(b)
+	err = v.Canonicalize()
+	return v, err
 }
 
 // Sign returns the envelope of an approval of a plan, as JSON. key is a key of the customer.

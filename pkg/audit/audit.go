@@ -18,7 +18,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 )
 
@@ -118,7 +118,9 @@ func Canonical(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jcs.Transform(b)
+	canonical := jsontext.Value(b)
+	err = canonical.Canonicalize()
+	return canonical, err
 }
 
 // Hash returns the hash of the canonical JSON of an entry or a checkpoint.
@@ -145,44 +147,50 @@ func (c Checkpoint) Message() ([]byte, error) {
 	return dsse.PAE(PayloadType, b), nil
 }
 
-// After returns the entry as the next one after the newest entry of its chain. If before is nil, it is the first one, and
-// keeps its number.
-func (e Entry) After(before *Entry) (Entry, error) {
+// After returns the entry as the next one after the head of its chain, and the new head. If before is nil, the entry is the first one,
+// and keeps its number.
+func (e Entry) After(before *Head) (Entry, Head, error) {
 	e.V = 1
 	if before != nil {
-		hash, err := Hash(before)
-		if err != nil {
-			return e, err
-		}
-		e.N, e.Prev = before.N+1, hash
+		e.N, e.Prev = before.N+1, before.Hash
 	}
-	return e.fit()
+	e, canonical, err := e.fit()
+	return e, Head{e.Chain, e.N, Digest(canonical)}, err
+}
+
+// Head returns the head of a chain whose newest entry is e.
+func (e Entry) Head() (Head, error) {
+	hash, err := Hash(e)
+	return Head{e.Chain, e.N, hash}, err
 }
 
 // maxValue is the largest JSON of a value in an entry, in bytes.
 const maxValue = 64
 
-// fit returns the entry without the changes for which it has no space.
-func (e Entry) fit() (Entry, error) {
-	if len(e.Changes) == 0 {
-		return e, nil
+// fit returns the entry without the changes for which it has no space, and its canonical JSON.
+func (e Entry) fit() (Entry, []byte, error) {
+	given := e.Changes
+	e.Changes = nil
+	for _, c := range given {
+		e.Changes = append(e.Changes, Change{Field: c.Field, Before: short(c.Before), After: short(c.After)})
 	}
-	all, err := Canonical(e.Changes)
-	if err != nil {
-		return e, fmt.Errorf("encode the changes of %s: %w", e.Object.Kind, err)
-	}
-	changes := make([]Change, len(e.Changes))
-	for i, c := range e.Changes {
-		changes[i] = Change{Field: c.Field, Before: short(c.Before), After: short(c.After)}
-	}
-	for e.Changes = changes; ; e.Changes = e.Changes[:len(e.Changes)-1] {
-		if left := len(changes) - len(e.Changes); left > 0 {
-			e.Omitted = &Omitted{Count: left, Digest: Digest(all)}
-		}
+	for {
 		b, err := Canonical(e)
-		if err != nil || len(b) <= MaxEntry || len(e.Changes) == 0 {
-			return e, err
+		if err != nil {
+			return e, nil, fmt.Errorf("encode an entry of the audit about %s: %w", e.Object.Kind, err)
 		}
+		if len(b) <= MaxEntry || len(e.Changes) == 0 {
+			return e, b, nil
+		}
+		if e.Omitted == nil {
+			all, err := Canonical(given)
+			if err != nil {
+				return e, nil, fmt.Errorf("encode the changes of %s: %w", e.Object.Kind, err)
+			}
+			e.Omitted = &Omitted{Digest: Digest(all)}
+		}
+		e.Changes = e.Changes[:len(e.Changes)-1]
+		e.Omitted.Count++
 	}
 }
 

@@ -26,21 +26,17 @@ func history(t *testing.T, key ed25519.PrivateKey, actors ...string) ([]byte, au
 		}
 		to(b)
 	}
-	var last *audit.Entry
+	var last *audit.Head
 	for i, name := range actors {
 		e := audit.Entry{Org: "default", Chain: "ins_1", N: 1, ID: name, At: start.Add(time.Duration(i) * time.Second), Recorded: start.Add(time.Duration(i) * time.Second), Actor: audit.Actor{ID: name, Name: name}, Action: "update-install", Decision: audit.Allowed}
-		next, err := e.After(last)
+		next, head, err := e.After(last)
 		if err != nil {
 			t.Fatal(err)
 		}
-		last = &next
+		last = &head
 		put(next, w.Entry)
 	}
-	hash, err := audit.Hash(last)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head := audit.Head{Chain: "ins_1", N: last.N, Hash: hash}
+	head := *last
 	c := audit.Checkpoint{V: 1, Org: "default", N: 1, At: start.Add(time.Minute), Heads: []audit.Head{head}}
 	m, err := c.Message()
 	if err != nil {
@@ -136,9 +132,12 @@ func TestEntryHasASize(t *testing.T) {
 	for i := range 50 {
 		e.Changes = append(e.Changes, audit.Change{Field: "inputs." + string(rune('a'+i%26)) + ".value", Before: json.RawMessage(`1`), After: json.RawMessage(`"` + strings.Repeat("x", i*20) + `"`)})
 	}
-	got, err := e.After(nil)
+	got, head, err := e.After(nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want, err := got.Head(); err != nil || head != want {
+		t.Errorf("the head is %+v, want that of the entry, %+v (%v)", head, want, err)
 	}
 	b, err := audit.Canonical(got)
 	if err != nil {
@@ -151,5 +150,22 @@ func TestEntryHasASize(t *testing.T) {
 		if len(c.After) > 64 {
 			t.Errorf("a long value is shown: %s", c.After)
 		}
+	}
+}
+
+// The hashes of chains and the signatures of customers must stay valid whatever library makes the form: the example of RFC 8785,
+// section 3.2.2.
+func TestCanonicalFormIsThatOfRFC8785(t *testing.T) {
+	given := json.RawMessage(`{
+  "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+  "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+  "literals": [null, true, false]
+}`)
+	const want = `{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}`
+	if got, err := audit.Canonical(given); err != nil || string(got) != want {
+		t.Errorf("the form is\n%s (%v), want\n%s", got, err, want)
+	}
+	if got, err := audit.Canonical(json.RawMessage(`{"a":1,"a":2}`)); err == nil {
+		t.Errorf("an object with one name twice has the form %s", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 )
 
@@ -127,8 +127,8 @@ func (v *verifier) take(l line) error {
 }
 
 func (v *verifier) entry(raw json.RawMessage) error {
-	canonical, err := jcs.Transform(raw)
-	if err != nil {
+	canonical := jsontext.Value(raw).Clone()
+	if err := canonical.Canonicalize(); err != nil {
 		return fmt.Errorf("an entry is no JSON: %w", err)
 	}
 	e := verified{hash: Digest(canonical)}

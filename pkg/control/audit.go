@@ -24,14 +24,17 @@ const AuditKept = 400 * 24 * time.Hour
 // its chain. After a batch it signs a checkpoint of the chains that moved. Several auditors can work on one table: a chain has
 // one entry of each number, so a second writer reads the head again. Safe for concurrent use.
 type Auditor struct {
-	k     *kernel.Kernel
-	keep  time.Duration
-	tails *auditTails
+	k        *kernel.Kernel
+	keep     time.Duration
+	together int
+	tails    *auditTails
 }
 
-// NewAuditor returns an auditor that keeps entries and checkpoints for a time; 0: AuditKept.
-func (c *Control) NewAuditor(keep time.Duration) *Auditor {
-	return &Auditor{c.Kernel, cmp.Or(keep, AuditKept), newAuditTails()}
+// NewAuditor returns an auditor that keeps entries and checkpoints for a time (0: AuditKept), and writes up to so many entries
+// together: from 1 to engine.MaxCommit. In SQLite a commit costs more than its entries. In DynamoDB an entry that is written alone costs
+// one write unit, and in a transaction two.
+func (c *Control) NewAuditor(keep time.Duration, together int) *Auditor {
+	return &Auditor{c.Kernel, cmp.Or(keep, AuditKept), together, newAuditTails()}
 }
 
 // Moved are chains whose heads no checkpoint has yet, by org and by name. It is not safe for concurrent use.
@@ -48,6 +51,8 @@ const maxAppends = 20
 // is not appended again, but its chain counts as moved. So after the death of an auditor the repeated records lead to the
 // same chains, and to a checkpoint of them.
 func (a *Auditor) Append(ctx context.Context, records []Record, moved Moved) (done int, err error) {
+	var entries []audit.Entry
+	var at []int // of records
 	for i, r := range records {
 		d, ok, err := store.AuditDraft{}, false, r.Err
 		if err == nil {
@@ -58,71 +63,93 @@ func (a *Auditor) Append(ctx context.Context, records []Record, moved Moved) (do
 			a.k.Logger.Error("a record of the table's stream cannot be decoded: the audit has no entry of it", "record", r.ID, "key", r.Change.Key.String(), "error", err)
 			continue
 		}
-		if !ok {
-			continue
+		if ok {
+			entries, at = append(entries, d.Entry), append(at, i)
 		}
-		head, err := a.append(ctx, d.Entry)
+	}
+	for i := 0; i < len(entries); i += a.together {
+		part := entries[i:min(i+a.together, len(entries))]
+		heads, err := a.append(ctx, part)
 		if err != nil {
-			return i, fmt.Errorf("append %s by %s to the audit: %w", d.Action, d.Actor.Name, err)
+			return at[i], fmt.Errorf("append %d entries to the audit, the first one %s by %s: %w", len(part), part[0].Action, part[0].Actor.Name, err)
 		}
-		org := fairlead.OrgID(d.Org)
-		if moved[org] == nil {
-			moved[org] = map[string]audit.Head{}
-		}
-		if head.N > moved[org][head.Chain].N {
-			moved[org][head.Chain] = head
+		for chain, head := range heads {
+			org := fairlead.OrgID(chain.org)
+			if moved[org] == nil {
+				moved[org] = map[string]audit.Head{}
+			}
+			if head.N > moved[org][chain.chain].N {
+				moved[org][chain.chain] = head
+			}
 		}
 	}
 	return len(records), nil
 }
 
-// append appends an entry to its chain, and returns the chain's head.
-func (a *Auditor) append(ctx context.Context, e audit.Entry) (audit.Head, error) {
-	org := fairlead.OrgID(e.Org)
+// append appends entries to their chains in one commit, and returns the heads of these chains.
+func (a *Auditor) append(ctx context.Context, entries []audit.Entry) (heads map[chainOf]audit.Head, err error) {
 	for range maxAppends {
-		newest, appended, err := a.find(ctx, e)
-		if err != nil {
-			return audit.Head{}, err
-		}
-		if appended {
-			return headOf(*newest)
-		}
-		e.N, e.Recorded = 1, a.k.Now().UTC().Truncate(time.Millisecond)
-		if newest == nil {
-			if e.N, err = a.begin(ctx, e); err != nil {
-				return audit.Head{}, err
-			}
-		}
-		next, err := e.After(newest)
-		if err != nil {
-			return audit.Head{}, err
-		}
+		heads = map[chainOf]audit.Head{}
 		var tx store.Tx
-		tx.PutAuditEntry(next, next.Recorded.Add(a.keep))
+		var added []linked
+		for _, e := range entries {
+			chain := chainOf{e.Org, e.Chain}
+			head, appended, err := a.find(ctx, e)
+			if err != nil {
+				return nil, err
+			}
+			if last, ok := heads[chain]; ok { // with what this commit has before
+				head = &last
+			}
+			if appended || slices.ContainsFunc(added, func(l linked) bool { return l.entry.ID == e.ID && l.entry.Chain == e.Chain && l.entry.Org == e.Org }) {
+				heads[chain] = *head
+				continue
+			}
+			e.N, e.Recorded = 1, a.k.Now().UTC().Truncate(time.Millisecond)
+			if head == nil {
+				if e.N, err = a.begin(ctx, e); err != nil {
+					return nil, err
+				}
+			}
+			next, now, err := e.After(head)
+			if err != nil {
+				return nil, err
+			}
+			tx.PutAuditEntry(next, next.Recorded.Add(a.keep))
+			heads[chain], added = now, append(added, linked{next, now})
+		}
+		if len(added) == 0 {
+			return heads, nil
+		}
 		err = a.k.Store.Commit(ctx, a.k.IDs(kernel.PrefixCommit), &tx)
 		if err == nil {
-			a.tails.grow(next)
-			return headOf(next)
+			for _, l := range added {
+				a.tails.grow(l.entry, l.head)
+			}
+			return heads, nil
 		}
-		a.tails.forget(e) // another auditor may have appended to the chain
+		for _, l := range added {
+			a.tails.forget(l.entry) // another auditor may have appended to the chain
+		}
 		if _, conflict := errors.AsType[*engine.ConflictError](err); !conflict {
-			return audit.Head{}, err
+			return nil, err
 		}
 	}
-	return audit.Head{}, fmt.Errorf("other auditors kept appending to chain %s of org %s", e.Chain, org)
+	return nil, fmt.Errorf("other auditors kept appending to the same chains, such as %s of org %s", entries[0].Chain, entries[0].Org)
 }
 
-func headOf(e audit.Entry) (audit.Head, error) {
-	hash, err := audit.Hash(e)
-	return audit.Head{Chain: e.Chain, N: e.N, Hash: hash}, err
+// linked is an entry with the head that it makes.
+type linked struct {
+	entry audit.Entry
+	head  audit.Head
 }
 
-// find returns the newest entry of the chain, or nil, and whether the chain has the entry e already. An entry that was recorded before
+// find returns the head of the chain, or nil, and whether the chain has the entry e already. An entry that was recorded before
 // e was committed ends the search.
-func (a *Auditor) find(ctx context.Context, e audit.Entry) (newest *audit.Entry, appended bool, err error) {
+func (a *Auditor) find(ctx context.Context, e audit.Entry) (head *audit.Head, appended bool, err error) {
 	since := e.At.Add(-clockSlack)
-	if newest, appended, ok := a.tails.find(e, since); ok {
-		return newest, appended, nil
+	if head, appended, ok := a.tails.find(e, since); ok {
+		return &head, appended, nil
 	}
 	var read []audit.Entry // the newest first
 	const few = 4
@@ -145,9 +172,13 @@ func (a *Auditor) find(ctx context.Context, e audit.Entry) (newest *audit.Entry,
 	if len(read) == 0 {
 		return nil, false, nil
 	}
+	newest, err := read[0].Head()
+	if err != nil {
+		return nil, false, err
+	}
 	slices.Reverse(read)
-	a.tails.keep(read, since)
-	return &read[len(read)-1], appended, nil
+	a.tails.keep(read, newest, since)
+	return &newest, appended, nil
 }
 
 // begin writes the chain's record if the chain is new, and returns the number of its next entry. A chain of which all entries

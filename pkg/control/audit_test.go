@@ -149,27 +149,27 @@ func TestAuditOnSQLite(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	s := notedSQLite(t)
-	auditStory(newPlaneAt(t, s, c.now, c.sleep), s)
+	auditStory(newPlaneAt(t, s, c.now, c.sleep), s, engine.MaxCommit)
 }
 
 func TestAuditOnDynamoDB(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	s := notedDynamo(t)
-	auditStory(newPlaneAt(t, s, c.now, c.sleep), s)
+	auditStory(newPlaneAt(t, s, c.now, c.sleep), s, 1)
 }
 
 // auditStory makes changes, chains their entries, and verifies an export. A second auditor that gets the same records appends nothing.
-func auditStory(p *plane, s streamed) {
+func auditStory(p *plane, s streamed, together int) {
 	t := p.t
 	n := changes(p)
 	for range 2 {
 		moved := control.Moved{}
 		records := s.read()
-		if done, err := p.NewAuditor(0).Append(p.ctx, records, moved); done != len(records) || err != nil {
+		if done, err := p.NewAuditor(0, together).Append(p.ctx, records, moved); done != len(records) || err != nil {
 			t.Fatalf("appended %d of %d: %v", done, len(records), err)
 		}
-		if err := p.NewAuditor(0).Checkpoint(p.ctx, moved); err != nil {
+		if err := p.NewAuditor(0, together).Checkpoint(p.ctx, moved); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -221,7 +221,7 @@ func TestEntriesShowWhatAnApprovalLedTo(t *testing.T) {
 	p.deploy("globex", control.NewDeployment{AutoApprove: true}, "second")
 	p.work()
 	records := s.read()
-	if done, err := p.NewAuditor(0).Append(p.ctx, records, control.Moved{}); done != len(records) || err != nil {
+	if done, err := p.NewAuditor(0, 1).Append(p.ctx, records, control.Moved{}); done != len(records) || err != nil {
 		t.Fatalf("appended %d of %d: %v", done, len(records), err)
 	}
 	const applied = `runner local finish-job job "running"→"succeeded"`
@@ -262,7 +262,7 @@ func TestAuditNamesWhatWasAltered(t *testing.T) {
 	p := newPlaneAt(t, s, c.now, c.sleep)
 	changes(p)
 	records, moved := s.read()[1:], control.Moved{} // without the enrolment of the agent
-	a := p.NewAuditor(0)
+	a := p.NewAuditor(0, 1)
 	if _, err := a.Append(p.ctx, records[:6], moved); err != nil {
 		t.Fatal(err)
 	}
@@ -413,8 +413,12 @@ func (m *mortal) Commit(ctx context.Context, token string, writes ...engine.Writ
 // the chains have each entry once, up to a checkpoint.
 func TestAuditorDiesAtEachWrite(t *testing.T) {
 	t.Parallel()
-	for _, after := range []bool{false, true} {
-		deaths := 0
+	for _, row := range []struct {
+		together int
+		after    bool
+		deaths   int // at least
+	}{{1, false, 10}, {1, true, 10}, {4, false, 5}, {4, true, 5}} {
+		deaths, after := 0, row.after
 		for at := 0; ; at++ {
 			c := newClock()
 			s := notedSQLite(t)
@@ -422,7 +426,7 @@ func TestAuditorDiesAtEachWrite(t *testing.T) {
 			p := newPlaneAt(t, m, c.now, c.sleep)
 			n := changes(p)
 			records, moved := s.read(), control.Moved{}
-			a := p.NewAuditor(0)
+			a := p.NewAuditor(0, row.together)
 			_, err := a.Append(p.ctx, records, moved)
 			if err == nil {
 				err = a.Checkpoint(p.ctx, moved)
@@ -433,10 +437,10 @@ func TestAuditorDiesAtEachWrite(t *testing.T) {
 			}
 			m.dead, m.left = false, 1000
 			moved = control.Moved{} // the next process knows nothing
-			if _, err := p.NewAuditor(0).Append(p.ctx, records, moved); err != nil {
+			if _, err := p.NewAuditor(0, row.together).Append(p.ctx, records, moved); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.NewAuditor(0).Checkpoint(p.ctx, moved); err != nil {
+			if err := p.NewAuditor(0, row.together).Checkpoint(p.ctx, moved); err != nil {
 				t.Fatal(err)
 			}
 			if r := verifyExport(t, exportOf(p), audit.Options{}); len(r.Findings) > 0 || len(r.Newer) > 0 || r.Entries != n || len(r.Starts) > 0 {
@@ -447,8 +451,8 @@ func TestAuditorDiesAtEachWrite(t *testing.T) {
 			}
 			deaths++
 		}
-		if deaths < 10 {
-			t.Errorf("the auditor made only %d writes", deaths)
+		if deaths < row.deaths {
+			t.Errorf("the auditor that writes %d entries together made only %d writes", row.together, deaths)
 		}
 	}
 }
@@ -462,13 +466,13 @@ func TestTwoAuditorsShareTheAudit(t *testing.T) {
 	n := changes(p)
 	records := s.read()
 	var both sync.WaitGroup
-	for range 2 {
+	for i := range 2 {
 		both.Go(func() {
 			moved := control.Moved{}
-			if _, err := p.NewAuditor(0).Append(p.ctx, records, moved); err != nil {
+			if _, err := p.NewAuditor(0, 1+4*i).Append(p.ctx, records, moved); err != nil {
 				t.Error(err)
 			}
-			if err := p.NewAuditor(0).Checkpoint(p.ctx, moved); err != nil {
+			if err := p.NewAuditor(0, 1).Checkpoint(p.ctx, moved); err != nil {
 				t.Error(err)
 			}
 		})
@@ -491,10 +495,10 @@ func TestAuditKeepsEntriesForItsTime(t *testing.T) {
 	write := func() {
 		t.Helper()
 		moved := control.Moved{}
-		if _, err := p.NewAuditor(kept).Append(p.ctx, s.read(), moved); err != nil {
+		if _, err := p.NewAuditor(kept, 1).Append(p.ctx, s.read(), moved); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.NewAuditor(kept).Checkpoint(p.ctx, moved); err != nil {
+		if err := p.NewAuditor(kept, 1).Checkpoint(p.ctx, moved); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -560,7 +564,7 @@ func TestAuditCosts(t *testing.T) {
 	if len(records) != 30 {
 		t.Fatalf("there are %d records", len(records))
 	}
-	a := p.NewAuditor(0)
+	a := p.NewAuditor(0, 1)
 	for _, r := range records {
 		again := *r.Change.New
 		again.Note = bytes.Replace(again.Note, []byte(`"id":"com_`), []byte(`"id":"cox_`), 1) // another commit of the same install
@@ -600,7 +604,7 @@ func TestBusyChainIsNotReadForEachEntry(t *testing.T) {
 		it.Note = bytes.Replace(it.Note, []byte(`"id":"com_`), fmt.Appendf(nil, `"id":"c%03d_`, n), 1)
 		return []control.Record{{Change: engine.Change{Key: it.Key, New: &it}}}
 	}
-	a, moved := p.NewAuditor(0), control.Moved{}
+	a, moved := p.NewAuditor(0, 1), control.Moved{}
 	appended := func(a *control.Auditor, n int) {
 		t.Helper()
 		if _, err := a.Append(p.ctx, copied(n), moved); err != nil {
@@ -617,7 +621,7 @@ func TestBusyChainIsNotReadForEachEntry(t *testing.T) {
 		t.Errorf("a new and a repeated entry cost %+v, want one write", u)
 	}
 	// Another auditor appends to the chain, such as another invocation of a function.
-	other := p.NewAuditor(0)
+	other := p.NewAuditor(0, 1)
 	appended(other, 51)
 	appended(a, 51)
 	appended(a, 52)
@@ -633,5 +637,27 @@ func TestBusyChainIsNotReadForEachEntry(t *testing.T) {
 	}
 	if len(entries) != 54 || len(ids) != 54 {
 		t.Errorf("the chain has %d entries of %d changes, want 54", len(entries), len(ids))
+	}
+}
+
+// One machine wrote each entry in a commit of its own, so each job cost one more sync of the disk.
+func TestEntriesOfOneMachineShareACommit(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := notedSQLite(t)
+	p := newPlaneAt(t, s, c.now, c.sleep)
+	n := changes(p)
+	records, m := s.read(), &mortal{Engine: s.Engine, left: 1000}
+	p = newPlaneAt(t, m, c.now, c.sleep)
+	a := p.NewAuditor(0, engine.MaxCommit)
+	twice := slices.Concat(records[:n-1], records[:1], records[:n-1]) // the stream delivers some again
+	for range 2 {
+		if done, err := a.Append(p.ctx, twice, control.Moved{}); done != len(twice) || err != nil {
+			t.Fatalf("appended %d of %d: %v", done, len(twice), err)
+		}
+	}
+	const begins = 3 // commits that begin the chains
+	if writes := 1000 - m.left; writes != begins+1 {
+		t.Errorf("%d commits for %d entries, want %d that begin chains and 1", writes, n-1, begins)
 	}
 }

@@ -30,10 +30,10 @@ type chainOf struct{ org, chain string }
 
 // auditTail is the end of a chain.
 type auditTail struct {
-	newest audit.Entry
-	since  time.Time       // ids has each entry that was recorded since then
-	ids    map[string]bool // of the entries
-	order  []recordedID    // of ids
+	head  audit.Head
+	since time.Time       // ids has each entry that was recorded since then
+	ids   map[string]bool // of the entries
+	order []recordedID    // of ids
 }
 
 type recordedID struct {
@@ -49,37 +49,37 @@ func newAuditTails() *auditTails {
 	return &auditTails{known: known}
 }
 
-// find returns the newest entry of the chain of e, and whether the chain has e. ok is false if the tail does not have all entries that
+// find returns the head of the chain of e, and whether the chain has e. ok is false if the tail does not have all entries that
 // were recorded since a time.
-func (t *auditTails) find(e audit.Entry, since time.Time) (newest *audit.Entry, appended, ok bool) {
+func (t *auditTails) find(e audit.Entry, since time.Time) (head audit.Head, appended, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tail, ok := t.known.Get(chainOf{e.Org, e.Chain})
 	if !ok || since.Before(tail.since) {
-		return nil, false, false
+		return audit.Head{}, false, false
 	}
-	last := tail.newest
-	return &last, tail.ids[e.ID], true
+	return tail.head, tail.ids[e.ID], true
 }
 
-// keep remembers the last entries of a chain, the oldest first: all that were recorded since a time.
-func (t *auditTails) keep(entries []audit.Entry, since time.Time) {
+// keep remembers the head of a chain, and its last entries, the oldest first: all that were recorded since a time.
+func (t *auditTails) keep(entries []audit.Entry, head audit.Head, since time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tail := &auditTail{since: since, ids: map[string]bool{}}
+	tail := &auditTail{head: head, since: since, ids: map[string]bool{}}
 	for _, e := range entries {
 		tail.add(e)
 	}
 	t.known.Add(chainOf{entries[0].Org, entries[0].Chain}, tail)
 }
 
-// grow remembers an entry that was appended to its chain.
-func (t *auditTails) grow(e audit.Entry) {
+// grow remembers an entry that was appended to its chain, and the head that it made.
+func (t *auditTails) grow(e audit.Entry, head audit.Head) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tail, ok := t.known.Get(chainOf{e.Org, e.Chain})
 	switch {
-	case ok && tail.newest.N+1 == e.N:
+	case ok && tail.head.N+1 == e.N:
+		tail.head = head
 		tail.add(e)
 	case ok: // it is of before another append
 		t.known.Remove(chainOf{e.Org, e.Chain})
@@ -94,7 +94,6 @@ func (t *auditTails) forget(e audit.Entry) {
 }
 
 func (t *auditTail) add(e audit.Entry) {
-	t.newest = e
 	t.ids[e.ID] = true
 	t.order = append(t.order, recordedID{e.ID, e.Recorded})
 	for oldest := t.order[0]; len(t.order) > maxTail || e.Recorded.Sub(oldest.at) > tailFor; oldest = t.order[0] {

@@ -117,7 +117,7 @@ func Audit(ctx context.Context, p Process[config.Audit]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Audited(plane.NewAuditor(0), p.Logger), nil
+	return Audited(plane.NewAuditor(0, 1), p.Logger), nil
 }
 
 // Dispatch wires the function that sends wake-ups and domain events for the records of the table's

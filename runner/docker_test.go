@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +14,10 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fairlead/fairlead/events"
+	"github.com/fairlead/fairlead/pkg/api/wire"
 	"github.com/fairlead/fairlead/pkg/fairlead"
 	"github.com/fairlead/fairlead/test/plane"
+	"github.com/fairlead/fairlead/test/proxy"
 	"github.com/fairlead/fairlead/test/tofu"
 	"github.com/fairlead/fairlead/tools/dockerd"
 	"github.com/fairlead/fairlead/tools/program"
@@ -67,9 +70,9 @@ func TestAgentOfContainers(t *testing.T) {
 	t.Run("a killed step is reported, and removed", func(t *testing.T) {
 		s := plane.New(t, plane.Options{})
 		a := startAgent(t, s, "", env...)
+		s.Fail(proxy.Route(wire.FinishJob), -1, proxy.Answer(http.StatusServiceUnavailable, "text/plain", "busy")) // the step repeats its report
 		job := s.Queue(checkSpec())
-		s.LoseLogAnswers(job, -1) // the step sends its log repeatedly, and reports after that
-		s.UntilLog(job, "runs job "+job)
+		s.Until("the step reports", func() bool { return s.Asked(wire.FinishJob) > 0 })
 		if _, err := c.ContainerKill(t.Context(), "fairlead-"+job+"-1", client.ContainerKillOptions{Signal: "SIGKILL"}); err != nil {
 			t.Fatal(err)
 		}

@@ -32,9 +32,10 @@ type program struct {
 	version string // the variable that has the version
 }
 
-// A bundle is an archive for each architecture of Linux.
+// A bundle is an archive for each system and architecture.
 type bundle struct {
 	name     string
+	systems  []string // as Go names them
 	programs []program
 	files    []string // of the checkout, by their name in the archive
 }
@@ -50,12 +51,12 @@ func allBundles() []bundle {
 		{"plugins/images", module + "runner/images", "", "main.Version"},
 	}
 	return []bundle{
-		{name: "fairlead", files: []string{"LICENSE", "README.md"}, programs: append([]program{
+		{name: "fairlead", systems: []string{"linux", "darwin"}, files: []string{"LICENSE", "README.md"}, programs: append([]program{
 			{"fairlead", module + "cmd/fairlead", "light", "main.version"},
 			{"fairlead-server", module + "cmd/fairlead", "clusters", "main.version"},
 			{"fairlead-registry", module + "cmd/fairlead-registry", "", ""},
 		}, beside...)},
-		{name: "fairlead-runner", files: []string{"LICENSE", "infra/systemd/environment", "infra/systemd/fairlead-runner.service", "infra/systemd/fairlead-runner.sysusers"}, programs: append([]program{
+		{name: "fairlead-runner", systems: []string{"linux"}, files: []string{"LICENSE", "infra/systemd/environment", "infra/systemd/fairlead-runner.service", "infra/systemd/fairlead-runner.sysusers"}, programs: append([]program{
 			{"fairlead-runner", module + "runner", "clusters", "main.version"},
 		}, beside...)},
 	}
@@ -78,9 +79,11 @@ func (r release) build(ctx context.Context) error {
 		return err
 	}
 	for _, b := range r.bundles {
-		for _, arch := range r.archs {
-			if err := r.archive(ctx, b, arch, filepath.Join(work, b.name+"-"+arch)); err != nil {
-				return err
+		for _, system := range b.systems {
+			for _, arch := range r.archs {
+				if err := r.archive(ctx, b, platform{system, arch}, filepath.Join(work, b.name+"-"+system+"-"+arch)); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -98,17 +101,20 @@ func (r release) build(ctx context.Context) error {
 	return r.checksums(ctx)
 }
 
-// archive builds the programs of a bundle for an architecture, and packs them with its files.
-func (r release) archive(ctx context.Context, b bundle, arch, work string) error {
-	name := fmt.Sprintf("%s_%s_linux_%s", b.name, r.version, arch)
+// A platform is a system and an architecture, as Go names them.
+type platform struct{ system, arch string }
+
+// archive builds the programs of a bundle for a platform, and packs them with its files.
+func (r release) archive(ctx context.Context, b bundle, p platform, work string) error {
+	name := fmt.Sprintf("%s_%s_%s_%s", b.name, r.version, p.system, p.arch)
 	r.say("Building %s", name)
 	var content []packed
-	for _, p := range b.programs {
-		file := filepath.Join(work, filepath.FromSlash(p.path))
-		if err := r.compile(ctx, p, arch, file); err != nil {
+	for _, built := range b.programs {
+		file := filepath.Join(work, filepath.FromSlash(built.path))
+		if err := r.compile(ctx, built, p, file); err != nil {
 			return err
 		}
-		content = append(content, packed{path: name + "/" + p.path, mode: 0o755, local: file})
+		content = append(content, packed{path: name + "/" + built.path, mode: 0o755, local: file})
 	}
 	for _, file := range b.files {
 		content = append(content, packed{path: name + "/" + filepath.Base(file), mode: 0o644, local: file})
@@ -121,13 +127,13 @@ func (r release) archive(ctx context.Context, b bundle, arch, work string) error
 }
 
 // compile builds a program as the build of the images does: without paths, times and revision of the checkout.
-func (r release) compile(ctx context.Context, p program, arch, file string) error {
+func (r release) compile(ctx context.Context, built program, p platform, file string) error {
 	flags := "-s -w -buildid="
-	if p.version != "" {
-		flags += " -X " + p.version + "=" + r.version
+	if built.version != "" {
+		flags += " -X " + built.version + "=" + r.version
 	}
-	_, err := r.run(ctx, []string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="},
-		"go", "build", "-trimpath", "-buildvcs=false", "-tags="+p.tags, "-ldflags="+flags, "-o", file, p.pkg)
+	_, err := r.run(ctx, []string{"GOOS=" + p.system, "GOARCH=" + p.arch, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="},
+		"go", "build", "-trimpath", "-buildvcs=false", "-tags="+built.tags, "-ldflags="+flags, "-o", file, built.pkg)
 	return err
 }
 

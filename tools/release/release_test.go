@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"debug/macho"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -75,7 +76,7 @@ func small(t *testing.T) release {
 		t.Fatalf("the smallest program is %s", step.path)
 	}
 	return release{version: "v1.2.3", folder: t.TempDir(), archs: []string{runtime.GOARCH}, log: io.Discard, run: command,
-		bundles: []bundle{{name: "fairlead-step", programs: []program{step}, files: []string{"LICENSE"}}}}
+		bundles: []bundle{{name: "fairlead-step", systems: []string{"linux"}, programs: []program{step}, files: []string{"LICENSE"}}}}
 }
 
 // contents returns the files of an archive by their paths.
@@ -112,7 +113,7 @@ func TestReleaseIsVerifiedWithUsualTools(t *testing.T) {
 	r := small(t)
 	r.signer = opened(t, p256(t))
 	for _, build := range []func() error{
-		func() error { return r.archive(t.Context(), r.bundles[0], r.archs[0], t.TempDir()) },
+		func() error { return r.archive(t.Context(), r.bundles[0], platform{"linux", r.archs[0]}, t.TempDir()) },
 		r.chart,
 		func() error { return r.checksums(t.Context()) },
 	} {
@@ -163,7 +164,7 @@ func TestReleaseIsVerifiedWithUsualTools(t *testing.T) {
 // The list of parts has each module that the program reports, and no other.
 func TestSBOMHasThePartsOfTheProgram(t *testing.T) {
 	r := small(t)
-	if err := r.archive(t.Context(), r.bundles[0], r.archs[0], t.TempDir()); err != nil {
+	if err := r.archive(t.Context(), r.bundles[0], platform{"linux", r.archs[0]}, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(r.folder, "fairlead-step_v1.2.3_linux_"+runtime.GOARCH)
@@ -332,6 +333,30 @@ func TestReleaseRefusesWhatCouldNotBeBuiltAgain(t *testing.T) {
 	}
 }
 
+// The archive for macOS has programs for macOS, with their list of parts. No Mac is here to start them. In a short run it is the CLI
+// alone.
+func TestArchiveForMacOSHasItsPrograms(t *testing.T) {
+	shortrun.OneDayIn(t, 4, 3)
+	r, b := small(t), allBundles()[0]
+	if testing.Short() {
+		b.programs = b.programs[:1]
+	}
+	if err := r.archive(t.Context(), b, platform{"darwin", "arm64"}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	const name = "fairlead_v1.2.3_darwin_arm64"
+	files := contents(t, filepath.Join(r.folder, name+".tar.gz"))
+	for _, p := range b.programs {
+		f, err := macho.NewFile(bytes.NewReader(files[name+"/"+p.path]))
+		if err != nil || f.Cpu != macho.CpuArm64 {
+			t.Errorf("%s is no program for a Mac: %v", p.path, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(r.folder, name+".cdx.json")); err != nil {
+		t.Error(err)
+	}
+}
+
 // Two builds of one commit, in other folders and with other caches, give the same bytes. In a short run it is the smallest program, else
 // every program.
 func TestTwoBuildsGiveTheSameBytes(t *testing.T) {
@@ -343,7 +368,7 @@ func TestTwoBuildsGiveTheSameBytes(t *testing.T) {
 	}
 	first, second := t.TempDir(), t.TempDir()
 	for _, p := range programs {
-		if err := r.compile(t.Context(), p, runtime.GOARCH, filepath.Join(first, p.path)); err != nil {
+		if err := r.compile(t.Context(), p, platform{"linux", runtime.GOARCH}, filepath.Join(first, p.path)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -365,7 +390,7 @@ func TestTwoBuildsGiveTheSameBytes(t *testing.T) {
 	t.Chdir(elsewhere)
 	t.Setenv("GOCACHE", t.TempDir())
 	for _, p := range programs {
-		if err := r.compile(t.Context(), p, runtime.GOARCH, filepath.Join(second, p.path)); err != nil {
+		if err := r.compile(t.Context(), p, platform{"linux", runtime.GOARCH}, filepath.Join(second, p.path)); err != nil {
 			t.Fatal(err)
 		}
 		a, err := sumOf(filepath.Join(first, p.path))

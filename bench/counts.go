@@ -16,20 +16,21 @@ type counts struct {
 	starts          int   // start: starts of each program, in turn
 	controlJobs     int   // control, usecases: jobs
 
-	lease         time.Duration // recovery, detect: length of a job's lease
-	recoveryJobs  int           // recovery: jobs in the table when the server is killed
-	recoveries    int           // recovery: kills of the server
-	deadSteps     int           // detect: killed steps, one after the other
-	deadHostJobs  int           // detect: jobs on the killed host
-	deployRounds  int           // deploy: rounds, without the first, which does not count
-	queueInstalls int           // queue: installs that are deployed at once
-	queueRounds   int           // queue: rounds
-	graphRounds   int           // graph: rounds
-	fiftyInstalls int           // fifty: installs of ten components that are deployed at once
-	clusterRounds int           // cluster: rounds of a chart and of objects, without the first, which does not count
-	imageRounds   int           // image: rounds, without the first, which does not count
-	imageBytes    int64         // image: bytes of the layers
-	logRuns       int           // log: deployments of the app "ticker", which writes 40 lines
+	lease          time.Duration // recovery, detect: length of a job's lease
+	recoveryJobs   int           // recovery: jobs in the table when the server is killed
+	recoveries     int           // recovery: kills of the server
+	deadSteps      int           // detect: killed steps, one after the other
+	deadHostJobs   int           // detect: jobs on the killed host
+	deployRounds   int           // deploy: rounds, without the first, which does not count
+	queueInstalls  int           // queue: installs that are deployed at once
+	queueRounds    int           // queue: rounds
+	graphRounds    int           // graph: rounds
+	providerRounds int           // provider: rounds, without the first, which does not count
+	fiftyInstalls  int           // fifty: installs of ten components that are deployed at once
+	clusterRounds  int           // cluster: rounds of a chart and of objects, without the first, which does not count
+	imageRounds    int           // image: rounds, without the first, which does not count
+	imageBytes     int64         // image: bytes of the layers
+	logRuns        int           // log: deployments of the app "ticker", which writes 40 lines
 
 	competitors  int // compete: agents of one runner
 	competedJobs int // compete: jobs, created at once
@@ -57,7 +58,7 @@ func full() counts {
 		warmClaims: 20, claims: 400,
 		checks: 50, noopJobs: 600, noopConcurrency: []int{4, 8, 16}, starts: 100, controlJobs: 4000,
 		lease: 45 * time.Second, recoveryJobs: 10_000, recoveries: 5, deadSteps: 10, deadHostJobs: 4,
-		deployRounds: 15, queueInstalls: 20, queueRounds: 3, graphRounds: 3, fiftyInstalls: 50, clusterRounds: 15, imageRounds: 5, imageBytes: 1 << 30, logRuns: 4,
+		deployRounds: 15, queueInstalls: 20, queueRounds: 3, graphRounds: 3, fiftyInstalls: 50, providerRounds: 9, clusterRounds: 15, imageRounds: 5, imageBytes: 1 << 30, logRuns: 4,
 		competitors: 50, competedJobs: 10_000,
 		crowdRunners: 1000, crowdFor: 60 * time.Second,
 		placementRules: 10_000, placementRunners: 1000, placementRounds: 200, placementReads: 20,
@@ -75,7 +76,7 @@ func smoke() counts {
 		warmClaims: 1, claims: 5,
 		checks: 2, noopJobs: 10, noopConcurrency: []int{4}, starts: 5, controlJobs: 50,
 		lease: 10 * time.Second, recoveryJobs: 100, recoveries: 1, deadSteps: 1, deadHostJobs: 2,
-		deployRounds: 1, queueInstalls: 4, queueRounds: 1, graphRounds: 1, fiftyInstalls: 3, clusterRounds: 1, imageRounds: 1, imageBytes: 8 << 20, logRuns: 1,
+		deployRounds: 1, queueInstalls: 4, queueRounds: 1, graphRounds: 1, fiftyInstalls: 3, providerRounds: 1, clusterRounds: 1, imageRounds: 1, imageBytes: 8 << 20, logRuns: 1,
 		competitors: 5, competedJobs: 50,
 		crowdRunners: 10, crowdFor: time.Second,
 		placementRules: 100, placementRunners: 10, placementRounds: 5, placementReads: 2,

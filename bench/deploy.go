@@ -42,7 +42,8 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := p.startAgent(ctx, "local", 0, b.tool); err != nil {
+	agent, err := p.startAgent(ctx, "local", 0, b.tool)
+	if err != nil {
 		return err
 	}
 	if _, err := p.startAgent(ctx, clocked, 0, clock.program, b.tool); err != nil {
@@ -52,9 +53,15 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	var bare, ours, tool []float64
+	var before, bareCPU time.Duration
 	parts := map[string][]float64{}
 	for i := range 1 + b.counts.deployRounds {
-		one, err := bareRun(ctx, b, fmt.Sprintf("bare-%d", i))
+		if i == 1 {
+			if before, err = stepsTime(ctx, agent); err != nil {
+				return err
+			}
+		}
+		one, cpu, err := bareRun(ctx, b, fmt.Sprintf("bare-%d", i))
 		if err != nil {
 			return err
 		}
@@ -69,11 +76,18 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 		if i == 0 {
 			continue // the first round loads the tool from disk and creates its launcher
 		}
+		bareCPU += cpu
 		bare, ours, tool = append(bare, ms(one)), append(ours, ms(whole.took())), append(tool, ms(timed.tool))
 		for name, d := range timed.parts {
 			parts[name] = append(parts[name], ms(d))
 		}
 	}
+	after, err := stepsTime(ctx, agent)
+	if err != nil {
+		return err
+	}
+	b.set("deploy_steps_cpu_ms", ms(after-before)/float64(b.counts.deployRounds))
+	b.set("deploy_bare_cpu_ms", ms(bareCPU)/float64(b.counts.deployRounds))
 	b.set("deploy_ms", median(ours))
 	b.set("deploy_bare_ms", median(bare))
 	b.set("deploy_ratio", median(ours)/median(bare))
@@ -85,15 +99,31 @@ func measureDeploy(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// bareRun runs the tool without Fairlead and returns the time that it took.
-func bareRun(ctx context.Context, b *bench, name string) (time.Duration, error) {
+// stepsTime waits until an agent has no step, and returns the CPU time that its steps and their tools have used.
+func stepsTime(ctx context.Context, agent *process) (time.Duration, error) {
+	err := eventually(ctx, func() error {
+		steps, err := descendants(agent.pid())
+		if err == nil && len(steps) > 0 {
+			err = fmt.Errorf("the agent still has %v", steps)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	u, err := useOf(agent.pid())
+	return u.children, err
+}
+
+// bareRun runs the tool without Fairlead and returns the time and the CPU time that it took.
+func bareRun(ctx context.Context, b *bench, name string) (took, cpu time.Duration, err error) {
 	dir := filepath.Join(b.work, name)
 	if err := os.CopyFS(dir, os.DirFS(b.path("examples/hello/greeting"))); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	vars := fmt.Sprintf(`{"text": "Hello, world, from %s!"}`, name)
 	if err := os.WriteFile(filepath.Join(dir, "vars.json"), []byte(vars), 0o600); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	began := time.Now()
 	for _, args := range [][]string{
@@ -104,10 +134,11 @@ func bareRun(ctx context.Context, b *bench, name string) (time.Duration, error) 
 		cmd := exec.CommandContext(ctx, b.tool, args...)
 		cmd.Dir, cmd.Env = dir, environ()
 		if err := runCommand(cmd); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
+		cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
-	return time.Since(began), nil
+	return time.Since(began), cpu, nil
 }
 
 // deployed is one run of the CLI.

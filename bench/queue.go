@@ -58,7 +58,7 @@ func queueBare(ctx context.Context, b *bench, round int) (time.Duration, error) 
 	began := time.Now()
 	for i := range b.counts.queueInstalls {
 		g.Go(func() error {
-			_, err := bareRun(ctx, b, fmt.Sprintf("queue-%d-%d", round, i))
+			_, _, err := bareRun(ctx, b, fmt.Sprintf("queue-%d-%d", round, i))
 			return err
 		})
 	}

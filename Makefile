@@ -94,7 +94,7 @@ REQUIRED := FAIRLEAD_REQUIRE_DYNAMODB=1 FAIRLEAD_REQUIRE_MOTO=1 FAIRLEAD_REQUIRE
 	FAIRLEAD_REQUIRE_CFN_LINT=1 FAIRLEAD_REQUIRE_CFN_GUARD=1 FAIRLEAD_REQUIRE_CHECKOV=1 FAIRLEAD_REQUIRE_IAM_SIMULATOR=1 FAIRLEAD_REQUIRE_SYSTEMD=1 FAIRLEAD_REQUIRE_CGROUP=1 \
 	FAIRLEAD_REQUIRE_OLD_TOOLS=1 FAIRLEAD_REQUIRE_GCS=1 FAIRLEAD_REQUIRE_AZURITE=1 FAIRLEAD_REQUIRE_FIREWALL=1
 
-test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every test in full, then five minutes of soak, then the fuzz targets: five and a half hours, 50 minutes with FOR=1s
+test-all: build bin/tofu-tool bin/gotestsum test-tools old-tools ## Run every test in full, then five minutes of soak, then the fuzz targets: six hours, an hour and a half with FOR=1s
 	@FAIRLEAD_TOFU=$$(bin/tofu-tool --pinned) && FAIRLEAD_AWS_PROVIDER=$$($(GO) run ./tools/awsprovider) && \
 		export FAIRLEAD_TOFU FAIRLEAD_AWS_PROVIDER && \
 		$(REQUIRED) FAIRLEAD_REQUIRE_AWS_PROVIDER=1 FAIRLEAD_TEST_IMAGE=1 $(GO) run ./tools/testrun -strict

@@ -185,7 +185,7 @@ var rules = []rule{
 		"the CLI is a client, and signs changes of keys with a key that the control plane lacks; `dev` and `server` start the control plane of pkg/local"},
 	{"cmd/fairlead-registry", "", "the registry of images stores what the control plane passes to it, and decides nothing"},
 	{"infra/...", "infra/... pkg/config pkg/store/dynamo pkg/joblog/dynamo pkg/cancelmark pkg/stackversion pkg/awsaction pkg/runnerspec pkg/fairlead pkg/changeset pkg/sessionpolicy", "the infrastructure needs the environment variables, the names of quotas, the limits of an agent's file, and the schemas of the tables, which the drivers define"},
-	{"bench/...", "bench/... pkg/... events runner/agent tools/pinned tools/kubeserver/kube", "a benchmark measures all packages, and compares with pinned clients on a pinned API server; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
+	{"bench/...", "bench/... pkg/... events runner/agent tools/pinned tools/kubeserver/kube tools/moto", "a benchmark measures all packages, and compares with pinned clients on a pinned API server and a server that plays AWS; it runs a thousand agents in its own process, because separate processes would need 20 GiB"},
 	{"tools/...", "tools/...", "a tool for development is no part of the product"},
 }
 

@@ -16,12 +16,12 @@ import (
 	"github.com/fairlead/fairlead/runner/plugin"
 )
 
-// A take takes a use of an approval, or only looks for one. It reports whether one was left.
-type take func(context.Context, approval.Use) (left bool, err error)
+// takeFunc takes a use of an approval, or only checks that one is left. It reports whether one was left.
+type takeFunc func(context.Context, approval.Use) (left bool, err error)
 
 // approved returns the first approval that permits the apply of subject and has a use left: one that the control plane passed on, or
 // a standing one of the ledger. The error has ReasonApprovalMissing if there is none.
-func (g *guard) approved(ctx context.Context, subject approval.Subject, set *changeset.Set, d policy.Decision, take take) (approval.Use, error) {
+func (g *guard) approved(ctx context.Context, subject approval.Subject, set *changeset.Set, d policy.Decision, take takeFunc) (approval.Use, error) {
 	keys, _ := g.policy.ApprovalKeys()
 	refused := "" // why the first one permits nothing: that of the person, if there is one
 	first := func(envelopes [][]byte) (use approval.Use, found bool, broken error) {
@@ -67,7 +67,7 @@ func usedUp(use approval.Use) string {
 	return fmt.Sprintf("the approval %s is used up: plan and approve again", use.ID)
 }
 
-// unused is a take that records nothing.
+// unused is the takeFunc that only checks.
 func (g *guard) unused(ctx context.Context, use approval.Use) (bool, error) {
 	keys, err := g.ledger.Keys(ctx, approvalKeys+use.ID+"/")
 	if err != nil {
@@ -86,7 +86,7 @@ type used struct {
 	At        time.Time      `json:"at"`
 }
 
-// consume is a take that records the use. Of several steps that use the last one, exactly one succeeds, also if a control
+// consume is the takeFunc that records the use in the ledger. Of several steps that use the last one, exactly one succeeds, also if a control
 // plane starts several steps for one attempt. Nothing gives a use back: an apply that failed may have changed something.
 func (g *guard) consume(ctx context.Context, use approval.Use) (left bool, err error) {
 	value, err := json.Marshal(used{Key: use.Key, Component: g.spec.Component, Job: g.spec.Job, Epoch: g.spec.Epoch, Step: g.id, At: g.now()})

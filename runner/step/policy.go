@@ -439,7 +439,7 @@ func (g *guard) subject(set *changeset.Set, plan string) (approval.Subject, erro
 }
 
 // final decides on an apply. The Use is zero if the apply needs no approval.
-func (g *guard) final(ctx context.Context, a applying, take take) (approval.Use, error) {
+func (g *guard) final(ctx context.Context, a applying, take takeFunc) (approval.Use, error) {
 	q := g.at()
 	q.Plan = a.plan
 	switch d := g.policy.Decide(q); d.Effect {
